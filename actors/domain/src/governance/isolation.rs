@@ -1,0 +1,1 @@
+//! Isolation: secrets, paths, hosts and methods of a call against the bounds of its grant (CAP).

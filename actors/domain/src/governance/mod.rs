@@ -1,0 +1,10 @@
+//! The rules every tool call passes: switches, grants, isolation, budgets, throttles, and the gate that asks them all.
+
+pub mod budget;
+pub mod change;
+pub mod gate;
+pub mod grant;
+pub mod isolation;
+pub mod kill_switch;
+pub mod target;
+pub mod throttle;

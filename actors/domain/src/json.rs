@@ -1,0 +1,1 @@
+//! Reading JSON from outside: size, depth, duplicate keys and numbers are checked before anything is believed.

@@ -1,0 +1,16 @@
+//! The rules of signalbox: pure functions without I/O, clock, randomness or async.
+//!
+//! Time, ids and snapshots come in as arguments; what should happen goes out as values. Everything here can be
+//! called from a test, a simulation or an auditor's laptop with the same answer as in production.
+
+pub mod canonical;
+pub mod catalog;
+pub mod governance;
+pub mod identity;
+pub mod ids;
+pub mod json;
+pub mod pipeline;
+pub mod quantity;
+pub mod registry;
+pub mod run;
+pub mod time;

@@ -1,0 +1,1 @@
+//! Agent families and their tool ceilings (REG).

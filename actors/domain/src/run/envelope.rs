@@ -1,0 +1,262 @@
+//! The envelope: the durable, operator-visible form of a run, and nothing but the fold of its journal (RUN-001, I9).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::governance::budget::MeteredBudget;
+use crate::governance::grant::Grant;
+use crate::ids::{AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId};
+use crate::identity::Actor;
+use crate::catalog::Recovery;
+use crate::quantity::{Micros, Usage};
+use crate::run::event::{
+    ApprovalDecision, ApprovalReason, ArtifactRef, CallError, CallOutcome, DecisionLabel, Evidence, PauseCause,
+    Reservation, RunFinished, RunOutputBundle, StoredValue,
+};
+use crate::run::ledger::RunCostLedger;
+use crate::run::plan::{ApprovalRequirement, Plan};
+use crate::run::status::RunStatus;
+use crate::run::step::StepState;
+use crate::time::{UnixMicros, UnixMs};
+
+/// Bump when `evolve` changes what it makes of the same events: snapshots of another version are thrown away.
+pub const FOLD_VERSION: u32 = 1;
+
+/// A run as it stands after some event of its journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunEnvelope {
+    /// The internal key.
+    pub run_key: RunKey,
+    /// The public id.
+    pub run_id: RunId,
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// The lead agent.
+    pub root_agent_id: AgentId,
+    /// Its version.
+    pub root_agent_semver: String,
+    /// The run this one was handed off from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    /// The run this one was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from_run_id: Option<RunId>,
+    /// The pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_id: Option<PipelineId>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_semver: Option<String>,
+    /// Where it was triggered.
+    pub surface: String,
+    /// Cost-quality mode.
+    pub mode: String,
+    /// Who submitted it.
+    pub submitted_by: Actor,
+    /// Scopes of that credential.
+    pub scopes: Vec<String>,
+    /// Digest of the submission.
+    pub submission_hash: String,
+    /// Carried through the hand-off chain.
+    pub provenance_bundle_id: String,
+    /// When it was submitted.
+    pub submitted_at: UnixMicros,
+    /// Where it stands.
+    pub status: RunStatus,
+    /// True once a node has taken it up.
+    pub started: bool,
+    /// Why it is held, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+    /// The step an operator let go although the run is held (CTL-013).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permitted_step: Option<StepId>,
+    /// The plan; steps keep this order.
+    pub plan: Arc<Plan>,
+    /// What bindings read under `/inputs`.
+    pub inputs: Arc<Value>,
+    /// One state for each step of the plan, in its order.
+    pub steps: Vec<StepState>,
+    /// How often each step was begun anew; names its next call.
+    pub step_attempts: BTreeMap<StepId, u64>,
+    /// Every attempt at a call, in order (RUN-011).
+    pub tool_calls: Vec<RunToolCallRecord>,
+    /// Every question that was asked.
+    pub approvals: Vec<ApprovalRecord>,
+    /// Checkpoints (RUN-014).
+    pub intermediate_artifacts: Vec<ArtifactRef>,
+    /// Evidence by stage (RUN-015).
+    pub evidence_trail: Vec<StageEvidence>,
+    /// Decisions by stage (RUN-017).
+    pub decision_rationale: Vec<Decision>,
+    /// What the run gives (RUN-019).
+    pub outputs: Vec<RunOutputBundle>,
+    /// What it cost (LED).
+    pub cost_ledger: RunCostLedger,
+    /// Grants minted for this run.
+    pub grants: Vec<Grant>,
+    /// Budgets of this run alone, with meters folded from the journal.
+    pub run_budgets: Vec<MeteredBudget>,
+    /// Calls made under each grant, for `maxCalls`.
+    pub grant_uses: BTreeMap<GrantId, u64>,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<RunFinished>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<UnixMicros>,
+    /// True once the last open call is settled.
+    pub closed: bool,
+    /// The last event folded in.
+    pub last_seq: u64,
+    /// Its instant.
+    pub last_at: UnixMicros,
+}
+
+/// Why and since when a run is held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// Why.
+    pub cause: PauseCause,
+    /// The status when it was paused.
+    pub paused_from_status: RunStatus,
+}
+
+/// One attempt at a call (RUN-011, ADM-014, ADM-015).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunToolCallRecord {
+    /// The call.
+    pub call_id: CallId,
+    /// Its step.
+    pub step_id: StepId,
+    /// Its stage.
+    pub stage_id: StageId,
+    /// The agent whose authority it used.
+    pub agent_id: AgentId,
+    /// The tool.
+    pub tool_id: ToolId,
+    /// Its version.
+    pub tool_semver: String,
+    /// Digest of the unredacted arguments.
+    pub args_hash: String,
+    /// The arguments after redaction.
+    pub redacted_args: StoredValue,
+    /// How it stands.
+    pub outcome: CallOutcome,
+    /// What it cost.
+    pub cost_units: Micros,
+    /// Names its scope check.
+    pub scope_check_result_id: String,
+    /// Names the journal entry that admitted or refused it.
+    pub audit_event_id: String,
+    /// Names its capability checks.
+    pub capability_audit_ids: Vec<String>,
+    /// The grant that allowed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant_id: Option<GrantId>,
+    /// From 1.
+    pub attempt: u32,
+    /// What happens when its outcome is not known.
+    pub recovery: Recovery,
+    /// What was reserved.
+    pub reservations: Vec<Reservation>,
+    /// The most it could use.
+    pub estimated_usage: Usage,
+    /// What it was charged.
+    pub charged: Usage,
+    /// What it gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<StoredValue>,
+    /// What went wrong, or why it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<CallError>,
+    /// Grounding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+    /// What it changed outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<String>,
+    /// What it left behind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<ArtifactRef>,
+    /// When it was admitted or refused.
+    pub requested_at_unix_ms: UnixMs,
+    /// How long the executor may take.
+    pub timeout_ms: u64,
+    /// How long it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<u64>,
+    /// True until it is settled: its reservation is held.
+    pub open: bool,
+}
+
+/// One question and its answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalRecord {
+    /// The question.
+    pub approval_id: ApprovalId,
+    /// The step that waits.
+    pub step_id: StepId,
+    /// Who may answer.
+    pub requirement: ApprovalRequirement,
+    /// In words.
+    pub prompt: String,
+    /// Why it is asked.
+    pub reason: ApprovalReason,
+    /// The call in question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<CallId>,
+    /// What is shown beside the question.
+    pub subject: StoredValue,
+    /// The decision holds for exactly this.
+    pub subject_digest: String,
+    /// When it was asked.
+    pub requested_at_unix_ms: UnixMs,
+    /// When a reminder is due.
+    pub remind_at_unix_ms: UnixMs,
+    /// True once reminded.
+    pub reminded: bool,
+    /// When silence becomes a no.
+    pub expires_at_unix_ms: UnixMs,
+    /// The answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<ApprovalDecision>,
+    /// Who answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<Actor>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision_reason: Option<String>,
+    /// True if nobody answered in time, or the run ended first.
+    pub lapsed: bool,
+}
+
+/// Evidence of a stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StageEvidence {
+    /// The stage.
+    pub stage_id: StageId,
+    /// The evidence.
+    #[serde(flatten)]
+    pub evidence: Evidence,
+}
+
+/// A decision with its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decision {
+    /// The stage.
+    pub stage_id: StageId,
+    /// What was decided.
+    pub decision_label: DecisionLabel,
+    /// Why.
+    pub text: String,
+}

@@ -1,0 +1,17 @@
+//! A run is a journal: what may happen (`decide`), what happened (`event`), and what follows from it (`evolve`).
+
+pub mod append;
+pub mod binding;
+pub mod chain;
+pub mod control;
+pub mod decide;
+pub mod envelope;
+pub mod event;
+pub mod evolve;
+pub mod ledger;
+pub mod plan;
+pub mod progress;
+pub mod replay;
+pub mod status;
+pub mod step;
+pub mod verify;

@@ -1,0 +1,353 @@
+//! A plan is data: a DAG of steps with stable ids (RUN-009, RUN-010).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{AgentId, BranchId, StageId, StepId, ToolId};
+
+/// Most steps a plan may have.
+pub const STEPS_MAX: usize = 200;
+/// How long an approval waits for an answer unless its step says otherwise (RUN-022).
+pub const APPROVAL_TTL_SECONDS_DEFAULT: u64 = 604_800;
+/// Longest wait of a `wait` step: 366 days.
+pub const WAIT_SECONDS_MAX: u64 = 366 * 86_400;
+/// Most tool calls of one run that are in flight at once unless the plan says less.
+pub const FAN_OUT_DEFAULT: u32 = 8;
+/// Highest fan-out a plan may ask for.
+pub const FAN_OUT_MAX: u32 = 64;
+
+/// An ordered list of steps whose edges form a DAG.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Plan {
+    /// The steps, in declaration order.
+    pub steps: Vec<Step>,
+    /// Most tool calls in flight at once; [`FAN_OUT_DEFAULT`] if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_parallel: Option<u32>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// Unique in the plan.
+    pub step_id: StepId,
+    /// The stage the step belongs to; its own id if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_id: Option<StageId>,
+    /// The agent whose authority the step uses; the run's root agent if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    /// Steps that must be over before this one starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on_step_ids: Vec<StepId>,
+    /// The step runs only if that branch was chosen; otherwise it is skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<BranchCondition>,
+    /// A failing optional step is skipped with label `tool-skipped` and the run goes on (ADM-019).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+    /// What the step does.
+    #[serde(flatten)]
+    pub kind: StepKind,
+}
+
+/// A branch that must have been chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BranchCondition {
+    /// The branch step.
+    pub step_id: StepId,
+    /// The branch that must have been chosen there.
+    pub branch_id: BranchId,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase")]
+pub enum StepKind {
+    /// One planned tool call.
+    Tool {
+        /// The tool.
+        tool_id: ToolId,
+        /// JSON in which `{"$from": pointer}` is replaced when the call is made.
+        #[serde(default)]
+        args: Value,
+    },
+    /// A hand-off to a sub-run.
+    Agent {
+        /// What the sub-run is given.
+        #[serde(default)]
+        input: Value,
+    },
+    /// A model proposes calls inside the step's grants.
+    Model {
+        /// What the model is told.
+        #[serde(default)]
+        prompt: Value,
+    },
+    /// Somebody must say yes.
+    Approval {
+        /// Who may answer.
+        #[serde(default)]
+        requirement: ApprovalRequirement,
+        /// The question, shown to whoever decides.
+        #[serde(default)]
+        prompt: String,
+        /// JSON shown beside the question, bound like tool arguments; the decision is bound to its digest.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        subject: Value,
+        /// How long the answer is waited for.
+        #[serde(default = "approval_ttl_default")]
+        approval_ttl_seconds: u64,
+    },
+    /// Somebody chooses one of several ways on.
+    Branch {
+        /// The ways.
+        branches: Vec<BranchOption>,
+    },
+    /// Time passes.
+    Wait {
+        /// How long, in seconds.
+        seconds: u64,
+    },
+}
+
+impl StepKind {
+    /// The wire string of the kind.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Tool { .. } => "tool",
+            Self::Agent { .. } => "agent",
+            Self::Model { .. } => "model",
+            Self::Approval { .. } => "approval",
+            Self::Branch { .. } => "branch",
+            Self::Wait { .. } => "wait",
+        }
+    }
+}
+
+const fn approval_ttl_default() -> u64 {
+    APPROVAL_TTL_SECONDS_DEFAULT
+}
+
+/// One way on from a branch step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BranchOption {
+    /// Unique in its step.
+    pub branch_id: BranchId,
+    /// Shown to whoever chooses.
+    #[serde(default)]
+    pub title: String,
+}
+
+/// Who must agree (HND-001).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApprovalRequirement {
+    /// Nobody.
+    None,
+    /// An operator of the tenant or the platform.
+    #[default]
+    Operator,
+    /// A teacher of the learner's class.
+    Teacher,
+    /// A guardian of the learner.
+    Guardian,
+    /// The user who invoked the run.
+    UserConfirmBeforeProceed,
+}
+
+/// Why a plan is refused (RUN-010).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// No step at all.
+    #[error("the plan has no steps")]
+    Empty,
+    /// Two steps with one id.
+    #[error("two steps have the id `{0}`")]
+    DuplicateStepId(StepId),
+    /// An edge to a step that does not exist.
+    #[error("step `{step}` depends on `{on}`, which is not in the plan")]
+    UnknownDependency {
+        /// The dependent step.
+        step: StepId,
+        /// The missing one.
+        on: StepId,
+    },
+    /// A step that depends on itself.
+    #[error("step `{0}` depends on itself")]
+    SelfDependency(StepId),
+    /// Steps that wait for each other.
+    #[error("the steps wait for each other in a circle through `{0}`")]
+    Cycle(StepId),
+    /// More than [`STEPS_MAX`] steps.
+    #[error("the plan has {0} steps; at most {STEPS_MAX} are allowed")]
+    TooManySteps(usize),
+    /// `agent` and `model` steps cannot be run yet.
+    #[error("step `{step}` is of kind `{kind}`, which this version cannot run")]
+    StepKindNotAvailable {
+        /// The step.
+        step: StepId,
+        /// Its kind.
+        kind: &'static str,
+    },
+    /// A step whose own fields make no sense.
+    #[error("step `{step}`: {problem}")]
+    BadStep {
+        /// The step.
+        step: StepId,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+}
+
+impl PlanError {
+    /// Stable for ever.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Empty => "empty-plan",
+            Self::DuplicateStepId(_) => "duplicate-step-id",
+            Self::UnknownDependency { .. } => "unknown-dependency",
+            Self::SelfDependency(_) => "self-dependency",
+            Self::Cycle(_) => "cycle",
+            Self::TooManySteps(_) => "too-many-steps",
+            Self::StepKindNotAvailable { .. } => "step-kind-not-available",
+            Self::BadStep { .. } => "bad-step",
+        }
+    }
+}
+
+impl Plan {
+    /// The step with this id.
+    pub fn step(&self, id: &StepId) -> Option<&Step> {
+        self.steps.iter().find(|step| &step.step_id == id)
+    }
+
+    /// Checks everything RUN-010 asks for; the first violation is returned.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        if self.steps.is_empty() {
+            return Err(PlanError::Empty);
+        }
+        if self.steps.len() > STEPS_MAX {
+            return Err(PlanError::TooManySteps(self.steps.len()));
+        }
+        let mut ids = BTreeSet::new();
+        for step in &self.steps {
+            if !ids.insert(&step.step_id) {
+                return Err(PlanError::DuplicateStepId(step.step_id.clone()));
+            }
+        }
+        for step in &self.steps {
+            for on in step.dependencies() {
+                if on == &step.step_id {
+                    return Err(PlanError::SelfDependency(step.step_id.clone()));
+                }
+                if !ids.contains(on) {
+                    return Err(PlanError::UnknownDependency { step: step.step_id.clone(), on: on.clone() });
+                }
+            }
+        }
+        self.topological_order().map_err(PlanError::Cycle)?;
+        self.steps.iter().try_for_each(|step| self.validate_step(step))
+    }
+
+    /// Indices of the steps so that each comes after what it depends on, ties broken by declaration order;
+    /// the error names a step on a circle.
+    pub fn topological_order(&self) -> Result<Vec<usize>, StepId> {
+        let index: BTreeMap<&StepId, usize> = self.steps.iter().enumerate().map(|(i, s)| (&s.step_id, i)).collect();
+        let mut waits_for: Vec<usize> = vec![0; self.steps.len()];
+        let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); self.steps.len()];
+        for (i, step) in self.steps.iter().enumerate() {
+            let edges: BTreeSet<usize> = step.dependencies().filter_map(|on| index.get(on).copied()).collect();
+            waits_for[i] = edges.len();
+            for on in edges {
+                dependents[on].push(i);
+            }
+        }
+        let mut ready: BTreeSet<usize> = (0..self.steps.len()).filter(|i| waits_for[*i] == 0).collect();
+        let mut order = Vec::with_capacity(self.steps.len());
+        while let Some(i) = ready.pop_first() {
+            order.push(i);
+            for &dependent in &dependents[i] {
+                waits_for[dependent] -= 1;
+                if waits_for[dependent] == 0 {
+                    ready.insert(dependent);
+                }
+            }
+        }
+        match (0..self.steps.len()).find(|i| waits_for[*i] > 0) {
+            None => Ok(order),
+            Some(stuck) => Err(self.on_a_circle(stuck, &index)),
+        }
+    }
+
+    // Walking backwards from a stuck step along stuck dependencies must come round to a step seen before.
+    fn on_a_circle(&self, stuck: usize, index: &BTreeMap<&StepId, usize>) -> StepId {
+        let mut seen = BTreeSet::new();
+        let mut queue = VecDeque::from([stuck]);
+        while let Some(i) = queue.pop_front() {
+            if !seen.insert(i) {
+                return self.steps[i].step_id.clone();
+            }
+            queue.extend(self.steps[i].dependencies().filter_map(|on| index.get(on).copied()));
+        }
+        self.steps[stuck].step_id.clone()
+    }
+
+    fn validate_step(&self, step: &Step) -> Result<(), PlanError> {
+        let bad = |problem: &str| Err(PlanError::BadStep { step: step.step_id.clone(), problem: problem.to_owned() });
+        if let Some(condition) = &step.when {
+            match self.step(&condition.step_id).map(|s| &s.kind) {
+                Some(StepKind::Branch { branches })
+                    if branches.iter().any(|b| b.branch_id == condition.branch_id) => {}
+                _ => return bad("`when` must name a branch step of this plan and one of its branches"),
+            }
+        }
+        match &step.kind {
+            StepKind::Tool { .. } => Ok(()),
+            StepKind::Agent { .. } | StepKind::Model { .. } => {
+                Err(PlanError::StepKindNotAvailable { step: step.step_id.clone(), kind: step.kind.as_str() })
+            }
+            StepKind::Approval { approval_ttl_seconds, .. } if *approval_ttl_seconds == 0 => {
+                bad("`approvalTtlSeconds` must be at least 1")
+            }
+            StepKind::Approval { approval_ttl_seconds, .. } if *approval_ttl_seconds > WAIT_SECONDS_MAX => {
+                bad("`approvalTtlSeconds` may be at most 366 days")
+            }
+            StepKind::Approval { .. } => Ok(()),
+            StepKind::Branch { branches } => {
+                let distinct: BTreeSet<_> = branches.iter().map(|b| &b.branch_id).collect();
+                if branches.is_empty() || distinct.len() != branches.len() {
+                    return bad("`branches` needs at least one branch, each with its own id");
+                }
+                Ok(())
+            }
+            StepKind::Wait { seconds } if *seconds > WAIT_SECONDS_MAX => bad("`seconds` may be at most 366 days"),
+            StepKind::Wait { .. } => Ok(()),
+        }
+    }
+
+    /// Most calls in flight at once.
+    pub fn fan_out(&self) -> u32 {
+        self.max_parallel.unwrap_or(FAN_OUT_DEFAULT).clamp(1, FAN_OUT_MAX)
+    }
+}
+
+impl Step {
+    /// Everything the step waits for: its declared dependencies and the branch it hangs on.
+    pub fn dependencies(&self) -> impl Iterator<Item = &StepId> {
+        self.depends_on_step_ids.iter().chain(self.when.as_ref().map(|w| &w.step_id))
+    }
+    /// The stage the step's cost and evidence are booked under.
+    pub fn stage(&self) -> StageId {
+        self.stage_id.clone().unwrap_or_else(|| {
+            // A step id obeys the same rules as a stage id.
+            StageId::new(self.step_id.as_str()).unwrap_or_else(|_| StageId::constant("step"))
+        })
+    }
+}

@@ -1,0 +1,1 @@
+//! The suites that define what an implementation of a port must do.

@@ -1,0 +1,51 @@
+//! Whatever reaches a run from outside is a row first; messages are only pokes.
+
+use async_trait::async_trait;
+use signalbox_domain::ids::{CommandId, RunKey};
+use signalbox_domain::run::append::CommandAnswer;
+
+use crate::journal::StoreError;
+
+/// Whether a command stops the next admission by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandClass {
+    /// Pause, cancel, kill: counted in `control_seq` by the same transaction.
+    Control,
+    /// Everything else.
+    Other,
+}
+
+/// A command as it lies in the inbox. The body is the JSON of a `RunCommand`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxCommand {
+    /// Names it; delivering it twice is harmless.
+    pub command_id: CommandId,
+    /// Its class.
+    pub class: CommandClass,
+    /// The command, as JSON.
+    pub body: Vec<u8>,
+}
+
+/// What became of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delivered {
+    /// It waits for the run.
+    Waiting,
+    /// It was answered before.
+    Answered(CommandAnswer),
+    /// The same id was used for another command.
+    Mismatch,
+    /// There is no such run.
+    NoSuchRun,
+}
+
+/// The inboxes of all runs.
+#[async_trait]
+pub trait Inbox: Send + Sync + 'static {
+    /// Puts a command into a run's inbox, once.
+    async fn deliver(&self, run: RunKey, command: InboxCommand) -> Result<Delivered, StoreError>;
+    /// Commands without an answer, control first, then in order of arrival; and the run's `control_seq`, read together.
+    async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError>;
+    /// The answer to a command, once there is one.
+    async fn answer(&self, run: RunKey, command: CommandId) -> Result<Option<CommandAnswer>, StoreError>;
+}

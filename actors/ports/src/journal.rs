@@ -1,0 +1,191 @@
+//! The durable history of every run: the only place where "it happened" is decided.
+
+use async_trait::async_trait;
+use signalbox_domain::ids::{RunId, RunKey, TenantId};
+use signalbox_domain::run::append::{AskAnswer, Entry, EntryRefusal, NewEvent, RunHead, RunProjection};
+use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::run::event::RunEvent;
+
+use crate::clock::BootInstant;
+
+/// Most events one `read` returns.
+pub const READ_EVENTS_MAX: usize = 1_000;
+
+/// Why the store could not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached, is full, or did not answer in time. Nothing was written. Waiting helps.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// The answer to a commit was lost and could not be found out. The caller must reload.
+    #[error("it is not known whether the write was committed: {0}")]
+    Unknown(String),
+    /// What is stored cannot be what was written.
+    #[error("the journal of run {run} is corrupt at event {seq}: {problem}")]
+    Corrupt {
+        /// The run.
+        run: RunKey,
+        /// The event.
+        seq: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The store refuses this entry for ever, for example because it is too large.
+    #[error("the store refuses this entry: {0}")]
+    Poison(String),
+}
+
+impl StoreError {
+    /// Stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "store-unavailable",
+            Self::Unknown(_) => "store-outcome-unknown",
+            Self::Corrupt { .. } => "journal-corrupt",
+            Self::Poison(_) => "entry-refused-by-store",
+        }
+    }
+}
+
+/// Why an append did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// By the rules.
+    #[error(transparent)]
+    Refused(#[from] EntryRefusal),
+    /// By the machinery.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A run to be created.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRun {
+    /// The internal key.
+    pub run_key: RunKey,
+    /// The public id.
+    pub run_id: RunId,
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// The first events; event 1 is `run-submitted`.
+    pub events: Vec<NewEvent>,
+    /// Dashboard columns.
+    pub projection: RunProjection,
+    /// The node that takes the run at once: a submitted run is born owned.
+    pub owner: Option<signalbox_domain::ids::NodeIncarnation>,
+}
+
+/// What became of a creation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Created {
+    /// The run is there now, with these events.
+    New {
+        /// The row.
+        head: RunHead,
+        /// What was written.
+        events: Vec<StoredEvent>,
+    },
+    /// The tenant already has a run of this id; nothing was written.
+    Exists(RunHead),
+}
+
+/// What an accepted append wrote.
+#[derive(Debug)]
+pub struct Appended {
+    /// All events, in order.
+    pub events: Vec<StoredEvent>,
+    /// The row after it.
+    pub head: RunHead,
+    /// One answer for each ask, in order; an admitted call comes as the proof that lets it be dispatched.
+    pub asks: Vec<AskOutcome>,
+}
+
+/// What became of one ask.
+#[derive(Debug)]
+pub enum AskOutcome {
+    /// Pending and durable.
+    Admitted(Admitted),
+    /// A refusal by the gate, written.
+    Recorded,
+    /// Not written.
+    Refused(signalbox_domain::run::append::AskRefusal),
+}
+
+/// The proof that a call is pending in the journal and its reservation is held (I1, I2).
+///
+/// It cannot be copied, and only [`Appended::accept`] makes one. The function that reaches an executor consumes it.
+#[derive(Debug)]
+pub struct Admitted {
+    event: RunEvent,
+    seq: u64,
+    run_key: RunKey,
+    append_began: BootInstant,
+}
+
+impl Admitted {
+    /// `CallPending` or `CallRedispatched`, as it was written.
+    pub const fn event(&self) -> &RunEvent {
+        &self.event
+    }
+    /// Its place in the journal.
+    pub const fn seq(&self) -> u64 {
+        self.seq
+    }
+    /// The run.
+    pub const fn run_key(&self) -> RunKey {
+        self.run_key
+    }
+    /// When its append began: a dispatch begins within two seconds of it or not at all (I5).
+    pub const fn append_began(&self) -> BootInstant {
+        self.append_began
+    }
+}
+
+impl Appended {
+    /// For implementations of [`Journal`] alone, after their transaction has committed.
+    pub fn accept(accepted: signalbox_domain::run::append::Accepted, append_began: BootInstant) -> Self {
+        let run_key = accepted.head.run_key;
+        let asks = accepted
+            .answers
+            .into_iter()
+            .map(|answer| match answer {
+                AskAnswer::Refused(refusal) => AskOutcome::Refused(refusal),
+                AskAnswer::Recorded => AskOutcome::Recorded,
+                AskAnswer::Admitted { seq } => {
+                    match accepted.events.iter().find(|e| e.seq == seq).and_then(StoredEvent::event) {
+                        Some(event) => AskOutcome::Admitted(Admitted { event, seq, run_key, append_began }),
+                        // Unreachable for an `Accepted` made by `judge`; refusing is the safe reading of anything else.
+                        None => AskOutcome::Refused(signalbox_domain::run::append::AskRefusal::Commanded),
+                    }
+                }
+            })
+            .collect();
+        Self { events: accepted.events, head: accepted.head, asks }
+    }
+}
+
+/// The journal.
+#[async_trait]
+pub trait Journal: Send + Sync + 'static {
+    /// Creates a run with its first events, unless the tenant already has one of this id.
+    async fn create(&self, run: NewRun) -> Result<Created, StoreError>;
+
+    /// Writes a batch in one transaction; each entry is judged alone and answered in its place. One bad entry
+    /// never takes another with it.
+    async fn append(&self, batch: Vec<Entry>, append_began: BootInstant) -> Vec<Result<Appended, AppendError>>;
+
+    /// Up to `limit` events after `after_seq`, oldest first.
+    async fn read(&self, run: RunKey, after_seq: u64, limit: usize) -> Result<Vec<StoredEvent>, StoreError>;
+
+    /// The row of a run.
+    async fn head(&self, run: RunKey) -> Result<Option<RunHead>, StoreError>;
+
+    /// The row of a run by its public id; a foreign tenant's run is as absent as one that does not exist (I11).
+    async fn find(&self, tenant: &TenantId, run: RunId) -> Result<Option<RunHead>, StoreError>;
+
+    /// Keeps the folded state of a run at `seq`; replaces an older one.
+    async fn put_snapshot(&self, run: RunKey, seq: u64, fold_version: u32, bytes: Vec<u8>) -> Result<(), StoreError>;
+
+    /// The newest snapshot written by this fold version.
+    async fn snapshot(&self, run: RunKey, fold_version: u32) -> Result<Option<(u64, Vec<u8>)>, StoreError>;
+}

@@ -1,0 +1,28 @@
+//! Which node owns which run. The lease is the node's; a run carries the incarnation that owns it.
+
+use async_trait::async_trait;
+use signalbox_domain::ids::NodeIncarnation;
+use signalbox_domain::run::append::RunHead;
+
+use crate::journal::StoreError;
+
+/// How long a node's lease lasts from its last renewal, in milliseconds.
+pub const LEASE_MS: u64 = 8_000;
+
+/// Leases and claims.
+#[async_trait]
+pub trait Leases: Send + Sync + 'static {
+    /// Begins or renews the lease of a node. `false` if the store has already given it up: the node must stop writing.
+    async fn renew(&self, node: NodeIncarnation, name: &str) -> Result<bool, StoreError>;
+    /// Claims up to `limit` runs that are not closed, have no live owner, and have something to do: inbox rows, a due
+    /// `wake_at`, or no parking. Each claim adds 1 to the run's lease epoch.
+    async fn claim(&self, node: NodeIncarnation, limit: usize) -> Result<Vec<RunHead>, StoreError>;
+    /// Claims one run if it is not closed and nobody live owns it, or this node already does.
+    async fn claim_one(
+        &self,
+        node: NodeIncarnation,
+        run: signalbox_domain::ids::RunKey,
+    ) -> Result<Option<RunHead>, StoreError>;
+    /// Ends the lease at once; its runs may be claimed by others.
+    async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError>;
+}

@@ -1,0 +1,19 @@
+//! The traits through which the actors reach the world, their in-memory versions and conformance suites.
+//!
+//! Nothing here knows a vendor. Each trait is as small as its users need it.
+
+pub mod blobs;
+pub mod bus;
+pub mod clock;
+pub mod directory;
+pub mod governance;
+pub mod inbox;
+pub mod journal;
+pub mod leases;
+pub mod tools;
+
+#[cfg(feature = "memory")]
+pub mod memory;
+
+#[cfg(feature = "conformance")]
+pub mod conformance;

@@ -1,0 +1,1 @@
+//! The ractor actors: they apply the rules through the ports.

@@ -1,0 +1,15 @@
+//! Compiles the .proto files with `protox`, so that no system package is needed.
+
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files = ["signalbox/v1/run_service.proto", "signalbox/v1/tool_executor.proto"];
+    for file in files {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let descriptors = protox::compile(files, ["."])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("signalbox_v1.bin"), prost::Message::encode_to_vec(&descriptors))?;
+    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! The wire contract of signalbox: the .proto files and the code generated from them, nothing else.
+
+/// Package `signalbox.v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the documentation stands in the .proto files")]
+pub mod v1 {
+    tonic::include_proto!("signalbox.v1");
+
+    /// The encoded file descriptors, for reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/signalbox_v1.bin"));
+}

@@ -1,0 +1,1 @@
+//! The bus that announces governance changes: in-process here, Redis later.

@@ -1,0 +1,1 @@
+//! The edges: gRPC, health and reflection.

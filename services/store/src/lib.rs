@@ -1,0 +1,1 @@
+//! The journal on SQLite, and blobs in an object store.

@@ -1,0 +1,1 @@
+//! The executor client, the executor server, and the bundled tools.
