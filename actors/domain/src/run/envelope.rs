@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::catalog::Recovery;
 use crate::governance::budget::MeteredBudget;
 use crate::governance::grant::Grant;
-use crate::ids::{AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId};
 use crate::identity::Actor;
-use crate::catalog::Recovery;
+use crate::ids::{AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId};
 use crate::quantity::{Micros, Usage};
 use crate::run::event::{
     ApprovalDecision, ApprovalReason, ArtifactRef, CallError, CallOutcome, DecisionLabel, Evidence, PauseCause,

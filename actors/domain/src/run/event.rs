@@ -5,16 +5,16 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::catalog::Recovery;
+use crate::governance::budget::Budget;
 use crate::governance::budget::MeterReading;
 use crate::governance::gate::StageAnswer;
+use crate::governance::grant::Grant;
+use crate::identity::{Actor, Role, Visibility};
 use crate::ids::{
     ActorId, AgentId, ApprovalId, BranchId, BucketId, BudgetId, CallId, GrantId, PipelineId, RunId, RunKey, StageId,
     StepId, SwitchId, TenantId, ToolId,
 };
-use crate::governance::grant::Grant;
-use crate::governance::budget::Budget;
-use crate::catalog::Recovery;
-use crate::identity::{Actor, Role, Visibility};
 use crate::quantity::{Micros, Usage};
 use crate::run::plan::{ApprovalRequirement, BranchOption, Plan};
 use crate::run::status::RunStatus;

@@ -303,8 +303,7 @@ impl Plan {
         let bad = |problem: &str| Err(PlanError::BadStep { step: step.step_id.clone(), problem: problem.to_owned() });
         if let Some(condition) = &step.when {
             match self.step(&condition.step_id).map(|s| &s.kind) {
-                Some(StepKind::Branch { branches })
-                    if branches.iter().any(|b| b.branch_id == condition.branch_id) => {}
+                Some(StepKind::Branch { branches }) if branches.iter().any(|b| b.branch_id == condition.branch_id) => {}
                 _ => return bad("`when` must name a branch step of this plan and one of its branches"),
             }
         }
