@@ -6,4 +6,12 @@
 
 pub mod briefing;
 pub mod bundled;
+pub mod limits;
+pub mod serve;
+pub mod server;
 pub mod tool;
+
+mod wire;
+
+pub use serve::serve;
+pub use server::ToolServer;
