@@ -99,16 +99,11 @@ impl Actor for Buckets {
     async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Take { state: rules, target, reply } => {
-                let answer =
-                    state.with(&rules.buckets, &target, |pairs, now| throttle::take_all(pairs, PER_CALL, now));
+                let answer = state.with(&rules.buckets, &target, |pairs, now| throttle::take_all(pairs, PER_CALL, now));
                 let _ = reply.send(answer);
             }
             Msg::GiveBack { state: rules, target } => {
-                state.with(&rules.buckets, &target, |pairs, _| {
-                    for (rule, bucket) in pairs {
-                        throttle::give_back(rule, bucket, PER_CALL);
-                    }
-                });
+                state.with(&rules.buckets, &target, |pairs, _| throttle::give_back(pairs, PER_CALL));
             }
         }
         Ok(())

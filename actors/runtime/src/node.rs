@@ -168,8 +168,7 @@ impl Node {
             Actor::spawn(None, Self, ()).await.map_err(|error| StartError::Actor("node", error.to_string()))?;
         let cell = root.get_cell();
 
-        let journal =
-            spawn("journal", GroupCommit, (ports.journal.clone(), ports.clock.clone()), cell.clone()).await?;
+        let journal = spawn("journal", GroupCommit, (ports.journal.clone(), ports.clock.clone()), cell.clone()).await?;
         let buckets = spawn("throttles", Buckets, ports.clock.clone(), cell.clone()).await?;
         let moved: Arc<ArcSwap<Option<ActorRef<runs::Msg>>>> = Arc::new(ArcSwap::from_pointee(None));
         let tell = moved.clone();
@@ -201,11 +200,20 @@ impl Node {
         let runs_args = runs::Args { shared: shared.clone(), leases: ports.leases.clone(), active: active.clone() };
         let runs = spawn("runs", Runs, runs_args, cell.clone()).await?;
         moved.store(Arc::new(Some(runs.clone())));
-        let lease_args =
-            (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone());
+        let lease_args = (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone());
         let leases = spawn("leases", LeasesActor, lease_args, cell).await?;
         let handle = NodeHandle {
-            inner: Arc::new(Inner { shared, ports, config, node, active, runs, leases, root, draining: AtomicBool::new(false) }),
+            inner: Arc::new(Inner {
+                shared,
+                ports,
+                config,
+                node,
+                active,
+                runs,
+                leases,
+                root,
+                draining: AtomicBool::new(false),
+            }),
         };
         Ok((handle, join))
     }

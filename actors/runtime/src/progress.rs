@@ -13,7 +13,11 @@ const BEHIND_MAX: usize = 256;
 #[derive(Debug, Clone)]
 pub(crate) enum Item {
     Event(Arc<StoredEvent>),
-    Progress { step_id: StepId, message: String, percent: Option<u8> },
+    Progress {
+        step_id: StepId,
+        message: String,
+        percent: Option<u8>,
+    },
     /// A command was answered without an event.
     Answered,
 }

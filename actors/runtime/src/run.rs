@@ -270,12 +270,19 @@ impl State {
         }
         self.settle_ended(&mut scratch, &mut draft, now);
         self.sweep(&mut scratch, &mut draft, now);
-        add(&mut scratch, &mut draft.facts, advance(&scratch, now), now);
+        let due = advance(&scratch, now);
+        add(&mut scratch, &mut draft.facts, due, now);
         let view = self.shared.governance.view();
         if !self.draining {
             self.recover_orphans(myself, &scratch, &mut draft, now).await?;
             self.ask(&mut scratch, &mut draft, now).await?;
-            add(&mut scratch, &mut draft.facts, advance(&scratch, now), now);
+            let due = advance(&scratch, now);
+            add(&mut scratch, &mut draft.facts, due, now);
+            // Nothing may begin in an append that ends the run, or after a step has failed.
+            if scratch.end.is_some() || scratch.is_failing() {
+                draft.asks.clear();
+                draft.calls.clear();
+            }
         }
         if draft.facts.is_empty() && draft.asks.is_empty() && draft.answers.is_empty() {
             return self.rest(now).await;
@@ -354,7 +361,7 @@ impl State {
             let target = scratch.target_of(step)?;
             let blamed = kill_switch::decide_execution(&view.state.switches, &target, now)?;
             // Agent and family match by the lead agent; tool, provider and region by a call that is out.
-            let own = kill_switch::matches_run(blamed, scratch) || open.contains(&step.step_id);
+            let own = call::matches_run(blamed, scratch) || open.contains(&step.step_id);
             own.then(|| blamed.clone())
         });
         if let Some(switch) = switch {
@@ -493,8 +500,7 @@ impl State {
                 return Ok(Err(call::fail_step(step, canonical::NumberNotExact::CODE, &error.to_string())));
             }
         };
-        let redacted_args: StoredValue =
-            values::keep(self.shared.blobs.as_ref(), &self.run.tenant_id, &args).await?;
+        let redacted_args: StoredValue = values::keep(self.shared.blobs.as_ref(), &self.run.tenant_id, &args).await?;
         let call_id = scratch.next_call_id(step);
         Ok(Ok(call::Prepared { call_id, step: step.clone(), target, args, args_hash, redacted_args }))
     }

@@ -123,7 +123,7 @@ impl Actor for Runs {
             }
             SupervisionEvent::ActorFailed(cell, error) => {
                 if let Some((run, lease_epoch)) = state.forget(&cell) {
-                    state.failed(&myself, run, lease_epoch, &error).await;
+                    state.failed(&myself, run, lease_epoch, &*error).await;
                 }
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}

@@ -136,9 +136,11 @@ pub fn next_wake(run: &RunEnvelope) -> Option<UnixMs> {
         StepState::Waiting { due_at_unix_ms } if run.hold.is_none() => Some(*due_at_unix_ms),
         _ => None,
     });
-    let approvals = run.approvals.iter().filter(|approval| approval.is_open()).map(|approval| {
-        if approval.reminded { approval.expires_at_unix_ms } else { approval.remind_at_unix_ms }
-    });
+    let approvals = run
+        .approvals
+        .iter()
+        .filter(|approval| approval.is_open())
+        .map(|approval| if approval.reminded { approval.expires_at_unix_ms } else { approval.remind_at_unix_ms });
     steps.chain(approvals).min()
 }
 

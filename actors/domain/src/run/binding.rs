@@ -71,11 +71,7 @@ fn collect(value: &Value, depth: usize, pointers: &mut Vec<String>) {
 }
 
 /// Replaces every binding. `output` gives the loaded output of a finished step; a skipped step's output is `null`.
-pub fn bind(
-    args: &Value,
-    run: &RunEnvelope,
-    output: &dyn Fn(&StepId) -> Option<Value>,
-) -> Result<Value, BindingError> {
+pub fn bind(args: &Value, run: &RunEnvelope, output: &dyn Fn(&StepId) -> Option<Value>) -> Result<Value, BindingError> {
     replace(args, run, output, 0)
 }
 
@@ -111,11 +107,7 @@ fn replace(
     }
 }
 
-fn resolve(
-    pointer: &str,
-    run: &RunEnvelope,
-    output: &dyn Fn(&StepId) -> Option<Value>,
-) -> Result<Value, BindingError> {
+fn resolve(pointer: &str, run: &RunEnvelope, output: &dyn Fn(&StepId) -> Option<Value>) -> Result<Value, BindingError> {
     let missing = || BindingError::NotFound(pointer.chars().take(200).collect());
     if let Some(rest) = under(pointer, "/inputs") {
         return run.inputs.pointer(rest).cloned().ok_or_else(missing);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::governance::budget::MeterReading;
 use crate::governance::gate::{Admissible, Blame, StageAnswer};
-use crate::governance::kill_switch::KillSwitch;
+use crate::governance::kill_switch::{KillSwitch, SwitchScope};
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
 use crate::identity::Actor;
@@ -187,6 +187,17 @@ pub fn kill(run: &RunEnvelope, prepared: &Prepared, blame: &Blame, answers: Vec<
     )
 }
 
+/// True if a switch matches the run by its own attributes; tool, provider and region match by an open call's target.
+pub fn matches_run(switch: &KillSwitch, run: &RunEnvelope) -> bool {
+    let target = switch.target_id.as_deref();
+    match switch.scope {
+        SwitchScope::Global | SwitchScope::Tenant => true,
+        SwitchScope::Family => target.is_some() && target == crate::registry::family_of(&run.root_agent_id),
+        SwitchScope::Agent => target == Some(run.root_agent_id.as_str()),
+        SwitchScope::Provider | SwitchScope::Region | SwitchScope::Tool => false,
+    }
+}
+
 /// The end of a run that an armed switch sweeps although it asks for nothing (KIL-010).
 pub fn sweep(run: &RunEnvelope, switch: &KillSwitch) -> Vec<NewEvent> {
     if run.end.is_some() {
@@ -248,12 +259,7 @@ pub fn fail_step(step: &Step, code: &str, message: &str) -> NewEvent {
 }
 
 fn asking(prepared: &Prepared, events: Vec<NewEvent>) -> Ask {
-    Ask {
-        events,
-        call_id: prepared.call_id,
-        step_id: prepared.step.step_id.clone(),
-        target: prepared.target.clone(),
-    }
+    Ask { events, call_id: prepared.call_id, step_id: prepared.step.step_id.clone(), target: prepared.target.clone() }
 }
 
 fn refusal(

@@ -7,8 +7,8 @@ use crate::run::append::NewEvent;
 use crate::run::decide::{Context, Denial, RunCommand};
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{
-    CarriedOutput, ControlApplied, ControlEffect, ControlKind, OutputKind, Overrides, PauseCause,
-    RunControlAuditEvent, RunEvent, RunFinished, RunSubmitted,
+    CarriedOutput, ControlApplied, ControlEffect, ControlKind, OutputKind, Overrides, PauseCause, RunControlAuditEvent,
+    RunEvent, RunFinished, RunSubmitted,
 };
 use crate::run::evolve::evolve;
 use crate::run::plan::{Step, StepKind};
@@ -126,7 +126,8 @@ fn choose_branch(
         None => run.plan.steps.iter().find(waiting),
     }
     .ok_or(Denial::InvalidStatusForBranch(status))?;
-    let offered = matches!(&step.kind, StepKind::Branch { branches } if branches.iter().any(|b| &b.branch_id == branch_id));
+    let offered =
+        matches!(&step.kind, StepKind::Branch { branches } if branches.iter().any(|b| &b.branch_id == branch_id));
     if !offered {
         return Err(Denial::NoSuchBranch(branch_id.clone()));
     }

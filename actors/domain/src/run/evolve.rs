@@ -10,9 +10,7 @@ use crate::governance::budget::{self, Meter, MeteredBudget};
 use crate::ids::{CallId, StageId, StepId};
 use crate::quantity::Usage;
 use crate::run::chain::StoredEvent;
-use crate::run::envelope::{
-    ApprovalRecord, Decision, Hold, RunEnvelope, RunToolCallRecord, StageEvidence,
-};
+use crate::run::envelope::{ApprovalRecord, Decision, Hold, RunEnvelope, RunToolCallRecord, StageEvidence};
 use crate::run::event::{
     ApprovalDecision, ApprovalReason, ApprovalRequested, CallOutcome, CallPending, CallRefused, CallSettled,
     ControlApplied, ControlEffect, DecisionLabel, LateEvidence, OutputKind, PauseCause, Reservation, RunEvent,
@@ -177,10 +175,7 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
             let step = approval.step_id.clone();
             run.decided(&step, DecisionLabel::GateFailed, "approval-expired".to_owned());
             let message = "nobody answered in time";
-            run.set_step(
-                &step,
-                StepState::Failed { code: "approval-expired".to_owned(), message: message.to_owned() },
-            );
+            run.set_step(&step, StepState::Failed { code: "approval-expired".to_owned(), message: message.to_owned() });
         }
         RunEvent::BranchOffered { step_id, .. } => run.set_step(step_id, StepState::AwaitingBranch),
         RunEvent::TimerSet { step_id, due_at_unix_ms } => {
@@ -334,7 +329,8 @@ fn call_refused(run: &mut RunEnvelope, refused: &CallRefused) {
 fn late_evidence(run: &mut RunEnvelope, late: &LateEvidence) {
     let Some(call) = run.call_mut(late.call_id) else { return };
     let step = call.step_id.clone();
-    let answers = call.outcome == CallOutcome::Unknown && matches!(late.outcome, CallOutcome::Ok | CallOutcome::Partial);
+    let answers =
+        call.outcome == CallOutcome::Unknown && matches!(late.outcome, CallOutcome::Ok | CallOutcome::Partial);
     if !answers || run.end.is_some() {
         return;
     }
@@ -519,8 +515,8 @@ impl RunEnvelope {
 
     fn derived_status(&self, now: UnixMs) -> RunStatus {
         let young = |call: &RunToolCallRecord| now.since(call.requested_at_unix_ms) < AWAITING_TOOL_AFTER_MS;
-        let in_flight = self.open_calls().any(young)
-            || self.steps.iter().any(|state| matches!(state, StepState::Waiting { .. }));
+        let in_flight =
+            self.open_calls().any(young) || self.steps.iter().any(|state| matches!(state, StepState::Waiting { .. }));
         if in_flight || (0..self.steps.len()).any(|index| self.is_ready(index)) {
             return RunStatus::Running;
         }
@@ -552,9 +548,8 @@ impl RunEnvelope {
         let (Some(step), Some(StepState::Pending)) = (self.plan.steps.get(index), self.steps.get(index)) else {
             return false;
         };
-        step.dependencies().all(|on| {
-            matches!(self.step_state(on), Some(StepState::Done { .. } | StepState::Skipped { .. }))
-        })
+        step.dependencies()
+            .all(|on| matches!(self.step_state(on), Some(StepState::Done { .. } | StepState::Skipped { .. })))
     }
 
     /// True once a step that is not optional has failed: nothing new begins.

@@ -1,12 +1,12 @@
 //! A run is a journal: what may happen (`decide`), what happened (`event`), and what follows from it (`evolve`).
 
+pub mod advance;
 pub mod append;
 pub mod approval;
 pub mod binding;
+pub mod call;
 pub mod chain;
 pub mod control;
-pub mod advance;
-pub mod call;
 pub mod decide;
 pub mod envelope;
 pub mod event;

@@ -66,8 +66,7 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
             after.push(approval::ask_about_unknown(run, call, now));
         }
     }
-    let release =
-        Release { call_id: call.call_id, reservations: call.reservations.clone(), charged: charge.charged };
+    let release = Release { call_id: call.call_id, reservations: call.reservations.clone(), charged: charge.charged };
     let mut events = vec![NewEvent::system(RunEvent::CallSettled(Box::new(settled)))];
     events.append(&mut after);
     (events, Some(release))
@@ -162,7 +161,7 @@ fn exact(reported: &[(BudgetCategory, f64)]) -> Option<Usage> {
     let mut usage = Usage::none();
     for (category, units) in reported {
         let amount = round_to_micros(*units)?;
-        usage = usage.with(*category, usage.get(*category).plus(amount));
+        usage.add(&Usage::of(*category, amount));
     }
     Some(usage)
 }

@@ -151,7 +151,7 @@ pub fn parse(bytes: &[u8]) -> Result<Submission, SubmissionError> {
     for (index, step) in steps.into_iter().flatten().enumerate() {
         check_fields(index, step)?;
     }
-    serde_json::from_value(value).map_err(|error| JsonError::shape(&error).into())
+    serde_json::from_value(value).map_err(|error| JsonError::WrongShape(error.to_string()).into())
 }
 
 fn check_fields(index: usize, step: &Value) -> Result<(), SubmissionError> {
@@ -241,8 +241,8 @@ pub fn accept(
 
 /// The digest that tells a repeat from another run under the same id (EXE-010).
 pub fn submission_hash(submission: &Submission) -> Result<String, SubmissionError> {
-    let value = serde_json::to_value(submission).map_err(|error| JsonError::shape(&error))?;
-    canonical::digest(&value).map_err(|error| JsonError::from(error).into())
+    let value = serde_json::to_value(submission).map_err(|error| JsonError::WrongShape(error.to_string()))?;
+    canonical::digest(&value).map_err(|error| JsonError::NumberNotExact(error.0).into())
 }
 
 fn known_agent(agent: &AgentId) -> Result<(), SubmissionError> {

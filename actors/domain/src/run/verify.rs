@@ -102,8 +102,7 @@ fn decisions(events: &[StoredEvent], calls: &mut BTreeMap<CallId, bool>, finding
         if closed {
             found(findings, stored.seq, "after-closed", "nothing may follow the closing of a run");
         }
-        let allowed =
-            matches!(event, RunEvent::CallSettled(_) | RunEvent::LateEvidence(_) | RunEvent::RunClosed {});
+        let allowed = matches!(event, RunEvent::CallSettled(_) | RunEvent::LateEvidence(_) | RunEvent::RunClosed {});
         if finished && !allowed {
             found(findings, stored.seq, "after-terminal", format!("`{}` may not follow the end of a run", stored.kind));
         }
