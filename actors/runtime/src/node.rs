@@ -489,6 +489,12 @@ impl NodeHandle {
         let _ = self.inner.root.cast(Msg::Stop);
     }
 
+    /// Ends the node as a crash would: nothing is finished, nothing is given back. For tests of recovery.
+    #[doc(hidden)]
+    pub async fn abandon(&self) {
+        let _ = self.inner.root.get_cell().kill_and_wait(Some(STOP_WITHIN)).await;
+    }
+
     // A foreign run is as absent as one that does not exist (I11).
     async fn find(&self, caller: &Caller, run_id: RunId) -> Result<RunHead, ApiError> {
         let head = self.inner.shared.store.find(&caller.tenant_id, run_id).await?;
