@@ -16,7 +16,8 @@ pub trait Governance: Send + Sync + 'static {
     async fn changes(&self, after_epoch: u64) -> Result<Vec<EpochChange>, StoreError>;
     /// Commits one change in a transaction of its own, under the exclusive governance lock.
     async fn change(&self, change: GovernanceChange, by: &ActorId) -> Result<EpochChange, StoreError>;
-    /// Creates the budget's meter, or changes its rule and keeps its figures. Needs no epoch. A rule that
+    /// Creates the budget's meter, or changes its rule and keeps its figures. A budget that comes into force is a change
+    /// (`BudgetOpened`) in the same transaction; one that only gets another limit needs no epoch. A rule that
     /// [`check_replacement`] refuses is [`StoreError::Poison`].
     async fn put_budget(&self, budget: Budget) -> Result<(), StoreError>;
     /// Removes a budget that no configuration names any more; its figures are kept for an open reservation's sake.

@@ -98,9 +98,73 @@ pub struct Admissible {
     pub recovery: Recovery,
     pub timeout_ms: u64,
 }
-pub fn gate(_: &Attempt<'_>, _: &Snapshot<'_>) -> Decision {
-    loop {}
+
+pub fn gate(a: &Attempt<'_>, s: &Snapshot<'_>) -> Decision {
+    let v = |verdict| Decision { verdict, answers: vec![] };
+    if !s.governance_current {
+        return v(Verdict::Hold { reason: "governance-stale".into() });
+    }
+    if let Some(sw) = crate::governance::kill_switch::decide_execution(&s.state.switches, a.target, a.now) {
+        return v(Verdict::Kill(Blame::Switch(sw.clone())));
+    }
+    let (Some(tool), Some(semver)) = (a.tool, a.configured_semver) else {
+        return v(Verdict::Deny { code: "agent_tools_not_configured".into(), message: "x".into() });
+    };
+    let fam = a.target.family.as_deref().and_then(crate::registry::family_meta);
+    if !fam.is_some_and(|f| f.allows(&a.target.tool_id)) {
+        return v(Verdict::Deny { code: "agent_tools_not_configured".into(), message: "x".into() });
+    }
+    let q = crate::governance::grant::GrantQuery {
+        tenant_id: &a.target.tenant_id,
+        tool_id: &a.target.tool_id,
+        tool_semver: semver,
+        run_id: a.target.run_id,
+        user_id: &a.target.user_id,
+        session_id: None,
+        pipeline_instance: None,
+    };
+    let g = match crate::governance::grant::resolve_grant(s.run_grants.iter().chain(s.state.grants.iter()), &q, a.now) {
+        Ok(g) => g,
+        Err(e) => return v(Verdict::Deny { code: e.code().into(), message: "x".into() }),
+    };
+    let mut reservations = vec![];
+    for b in s.run_budgets.iter().chain(s.shared_budgets) {
+        let amt = tool.ceiling.get(b.budget.category);
+        if amt == crate::quantity::Micros::ZERO || !crate::governance::budget::applies(&b.budget, a.target) {
+            continue;
+        }
+        let own = s.run_budgets.iter().any(|o| o.budget.budget_id == b.budget.budget_id);
+        if own
+            && crate::governance::budget::check_budget(&b.budget, &b.meter, amt, a.now.0 / 1000)
+                == crate::governance::budget::BudgetVerdict::Exceeded
+        {
+            return v(Verdict::Kill(Blame::Budget {
+                budget_id: b.budget.budget_id.clone(),
+                readings: vec![b.reading(amt)],
+            }));
+        }
+        reservations.push(Reservation {
+            budget_id: b.budget.budget_id.clone(),
+            category: b.budget.category,
+            amount: amt,
+        });
+    }
+    if let Some(t) = &s.throttled {
+        return v(Verdict::Throttle(t.clone()));
+    }
+    v(Verdict::Admit(Admissible {
+        grant: g.clone(),
+        tool_semver: semver.into(),
+        ceiling: tool.ceiling.clone(),
+        reservations,
+        budget_warnings: vec![],
+        recovery: tool.recovery,
+        timeout_ms: tool.timeout_ms,
+    }))
 }
-pub fn exceeded_by_store(_: &[MeteredBudget], _: BudgetId, _: Vec<MeterReading>) -> Verdict {
-    loop {}
+pub fn exceeded_by_store(b: &[MeteredBudget], id: BudgetId, readings: Vec<MeterReading>) -> Verdict {
+    match b.iter().find(|x| x.budget.budget_id == id).map(|x| x.budget.on_exceeded) {
+        Some(crate::governance::budget::OnExceeded::Pause) => Verdict::Pause { budget_id: id, readings },
+        _ => Verdict::Kill(Blame::Budget { budget_id: id, readings }),
+    }
 }

@@ -29,7 +29,8 @@ fn next(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
         return closes.then_some(RunEvent::RunClosed {});
     }
     if !run.started {
-        return run.hold.is_none().then_some(RunEvent::RunStarted {});
+        let may_start = run.hold.is_none() || run.permitted_step.is_some();
+        return may_start.then_some(RunEvent::RunStarted {});
     }
     approvals(run, now)
         .or_else(|| ending(run))

@@ -517,7 +517,9 @@ impl RunEnvelope {
         let young = |call: &RunToolCallRecord| now.since(call.requested_at_unix_ms) < AWAITING_TOOL_AFTER_MS;
         let in_flight =
             self.open_calls().any(young) || self.steps.iter().any(|state| matches!(state, StepState::Waiting { .. }));
-        if in_flight || (0..self.steps.len()).any(|index| self.is_ready(index)) {
+        // A step that is ready but for the fan-out waits for the calls that are out, as the run does.
+        let room = self.open_calls().count() < self.plan.fan_out() as usize;
+        if in_flight || (room && (0..self.steps.len()).any(|index| self.is_ready(index))) {
             return RunStatus::Running;
         }
         let any = |is: fn(&StepState) -> bool| self.steps.iter().any(is);

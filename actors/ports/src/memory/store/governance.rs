@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use signalbox_domain::governance::budget::{Budget, Meter, MeteredBudget, roll};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
+use signalbox_domain::time::UnixMicros;
 
 use super::MemoryStore;
 use crate::governance::{Governance, check_replacement};
@@ -35,9 +36,16 @@ impl Governance for MemoryStore {
         let id = budget.budget_id.clone();
         let kept = state.meters.get(&id);
         check_replacement(kept.map(|kept| &kept.budget), &budget)?;
+        let kept_none = kept.is_none();
         let mut meter = kept.map_or_else(Meter::default, |kept| kept.meter.clone());
         roll(&budget, &mut meter, now_seconds);
-        state.retired.remove(&id);
+        let was_retired = state.retired.remove(&id);
+        if was_retired || kept_none {
+            let at_unix_ms = UnixMicros(now_seconds.saturating_mul(1_000_000)).ms();
+            let change = GovernanceChange::BudgetOpened(budget.clone());
+            let epoch = state.epoch() + 1;
+            state.changes.push(EpochChange { epoch, at_unix_ms, change });
+        }
         state.meters.insert(id, MeteredBudget { budget, meter });
         Ok(())
     }
