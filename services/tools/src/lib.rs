@@ -6,6 +6,7 @@
 
 pub mod briefing;
 pub mod bundled;
+pub mod client;
 pub mod limits;
 pub mod serve;
 pub mod server;
@@ -13,5 +14,6 @@ pub mod tool;
 
 mod wire;
 
+pub use client::ExecutorClient;
 pub use serve::serve;
 pub use server::ToolServer;
