@@ -12,6 +12,8 @@ pub mod serve;
 pub mod server;
 pub mod tool;
 
+#[cfg(test)]
+mod serve_tests;
 mod wire;
 
 pub use client::ExecutorClient;

@@ -8,9 +8,11 @@ mod breaker;
 mod dispatch;
 mod executor;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_transport;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
