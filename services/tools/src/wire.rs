@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use signalbox_domain::catalog::Recovery;
 use signalbox_domain::ids::ToolId;
+use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::quantity::{BudgetCategory, Micros, Usage};
 use signalbox_domain::run::event::{ArtifactRef, Evidence, GroundingState};
 use signalbox_proto::v1;
@@ -16,6 +17,8 @@ use signalbox_proto::v1;
 use crate::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_DEPTH_MAX};
 use crate::tool::{Descriptor, Measured};
 
+/// What JSON of arguments and outputs may be.
+pub(crate) const PAYLOAD_LIMITS: Limits = Limits { bytes_max: PAYLOAD_BYTES_MAX, depth_max: PAYLOAD_DEPTH_MAX };
 /// Most artifacts of one call.
 const ARTIFACTS_MAX: usize = 1_000;
 /// Most effects of one call.
@@ -72,7 +75,7 @@ pub(crate) fn measured_out(measured: &Measured) -> v1::MeasuredUsage {
 
 /// JSON of arguments or of an output, read strictly.
 pub(crate) fn payload_in(bytes: &[u8]) -> Result<Value, WireError> {
-    serde_json::from_slice(bytes).map_err(|error| WireError(error.to_string()))
+    parse_strict(bytes, PAYLOAD_LIMITS).map_err(|error| WireError(error.to_string()))
 }
 
 /// JSON for the wire, unless it is too large.

@@ -119,10 +119,6 @@ enum Past {
 }
 
 impl Calls {
-    pub(super) fn new(limits: MemoryLimits) -> Self {
-        Self { limits, book: Mutex::default() }
-    }
-
     /// Decides about a call that came in. `fingerprint` stands for what is asked: an id names one question for ever.
     /// `may_repeat` says that a call may be run again if its result is gone.
     pub(super) fn enter(&self, call: CallId, fingerprint: String, may_repeat: bool) -> Entrance {
@@ -259,7 +255,7 @@ mod tests {
 
     #[test]
     fn results_make_room_for_newer_ones_but_their_calls_stay_known() {
-        let calls = Calls::new(MemoryLimits { ids_max: 10, result_bytes_max: 250 });
+        let calls = Calls { limits: MemoryLimits { ids_max: 10, result_bytes_max: 250 }, ..Calls::default() };
         (1..=3).for_each(|n| run(&calls, id(n), 100));
         assert!(matches!(calls.known(id(1)), Known::Forgotten));
         assert!(matches!(calls.known(id(3)), Known::Ended(_)));
@@ -269,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_ids_is_bounded_and_forgets_the_oldest_first() {
-        let calls = Calls::new(MemoryLimits { ids_max: 2, result_bytes_max: 1_000 });
+        let calls = Calls { limits: MemoryLimits { ids_max: 2, result_bytes_max: 1_000 }, ..Calls::default() };
         (1..=3).for_each(|n| calls.cancel(id(n)));
         assert!(matches!(calls.known(id(1)), Known::Nothing));
         assert!(matches!(calls.known(id(2)), Known::Refused));

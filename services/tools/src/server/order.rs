@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use signalbox_domain::canonical;
 use signalbox_domain::governance::grant::Constraints;
 use signalbox_domain::ids::{CallId, RunId, StepId, TenantId, ToolId};
+use signalbox_domain::json::{Limits, parse_as};
 use signalbox_domain::quantity::Usage;
 use signalbox_proto::v1;
 use tokio::time::Instant;
@@ -45,8 +46,7 @@ impl Order {
         }
         let args = wire::payload_in(&request.args_json).map_err(|error| WireError(format!("args_json: {error}")))?;
         // Absent bounds would mean no bounds: whoever means that has to say `{}`.
-        let constraints = wire::payload_in(&request.constraints_json)
-            .and_then(|value| serde_json::from_value(value).map_err(|error| WireError(error.to_string())))
+        let constraints = parse_as(&request.constraints_json, Limits::DEFAULT)
             .map_err(|error| WireError(format!("constraints_json: {error}")))?;
         let subject = json!([request.tenant_id, request.run_id, request.step_id, request.tool_id, args]);
         let fingerprint = canonical::digest(&subject).map_err(|error| WireError(format!("args_json: {error}")))?;
