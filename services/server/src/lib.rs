@@ -16,3 +16,8 @@ mod watch;
 pub use serve::{Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, serve};
 pub use validate::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, REASON_BYTES_MAX};
 pub use watch::WatchLimits;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

@@ -109,8 +109,19 @@ pub async fn serve(
     edge: Edge,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
-    let listen =
-        listener.local_addr().map_err(|source| ServeError::Listen { listen: ([0, 0, 0, 0], 0).into(), source })?;
+    let watches = Arc::new(Semaphore::new(edge.limits.watches_max));
+    serve_watched(listener, edge, watches, shutdown).await
+}
+
+/// The same over given places for watches.
+pub(crate) async fn serve_watched(
+    listener: TcpListener,
+    edge: Edge,
+    watches: Arc<Semaphore>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+    let listen = listener.local_addr().map_err(|source| ServeError::Listen { listen: unknown, source })?;
     check_listen(listen, edge.identity.as_ref())?;
     let (drain, draining) = watch::channel(false);
     let runs = Runs {
@@ -118,7 +129,7 @@ pub async fn serve(
         identity: edge.identity,
         ids: edge.ids,
         watch_limits: edge.limits.watch,
-        watches: Arc::new(Semaphore::new(edge.limits.watches_max)),
+        watches,
         draining,
     };
     let runs = RunServiceServer::new(runs).max_decoding_message_size(MESSAGE_BYTES_MAX);
