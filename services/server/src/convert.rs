@@ -6,11 +6,11 @@ use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::ApprovalReason;
 use signalbox_domain::run::plan::ApprovalRequirement;
-use signalbox_domain::run::step::StepState;
 use signalbox_ports::directory::RunRow;
 use signalbox_proto::v1;
 
-use crate::api::{ApiError, ErrorKind};
+use crate::api::ErrorKind;
+use crate::errors::Refusal;
 
 /// One event; the body is the exact bytes that were hashed.
 pub(crate) fn event(event: StoredEvent) -> v1::RunEvent {
@@ -46,7 +46,7 @@ pub(crate) fn row(row: RunRow) -> v1::Run {
 }
 
 /// A run as it stands; with its envelope if the caller may see what is in it.
-pub(crate) fn run(envelope: &RunEnvelope, with_envelope: bool) -> Result<v1::Run, ApiError> {
+pub(crate) fn run(envelope: &RunEnvelope, with_envelope: bool) -> Result<v1::Run, Refusal> {
     Ok(v1::Run {
         run_id: envelope.run_id.to_string(),
         status: envelope.status.as_str().to_owned(),
@@ -55,17 +55,17 @@ pub(crate) fn run(envelope: &RunEnvelope, with_envelope: bool) -> Result<v1::Run
         submitted_at_unix_micros: envelope.submitted_at.0,
         last_seq: envelope.last_seq,
         total_cost_micros: envelope.cost_ledger.total_cost_units.0,
-        percent: percent(envelope),
-        waiting_for: waiting_for(envelope),
+        percent: u32::from(envelope.percent()),
+        waiting_for: envelope.waiting_for().unwrap_or_default(),
         closed: envelope.closed,
         envelope_json: if with_envelope { envelope_json(envelope)?.into() } else { Default::default() },
     })
 }
 
 /// The envelope as JSON.
-pub(crate) fn envelope_json(envelope: &RunEnvelope) -> Result<Vec<u8>, ApiError> {
+pub(crate) fn envelope_json(envelope: &RunEnvelope) -> Result<Vec<u8>, Refusal> {
     serde_json::to_vec(envelope)
-        .map_err(|error| ApiError::new(ErrorKind::Internal, "envelope-not-json", error.to_string()))
+        .map_err(|error| Refusal::new(ErrorKind::Internal, "envelope-not-json", error.to_string()))
 }
 
 /// An open question.
@@ -98,24 +98,4 @@ const fn approval_reason(reason: ApprovalReason) -> &'static str {
         ApprovalReason::Gate => "gate",
         ApprovalReason::UnknownCallOutcome => "unknown-call-outcome",
     }
-}
-
-fn percent(envelope: &RunEnvelope) -> u32 {
-    let over = envelope.steps.iter().filter(|step| step.is_over()).count();
-    (over * 100).checked_div(envelope.steps.len()).and_then(|percent| u32::try_from(percent).ok()).unwrap_or(0)
-}
-
-fn waiting_for(envelope: &RunEnvelope) -> String {
-    let first = envelope.steps.iter().find_map(|step| match step {
-        StepState::AwaitingApproval { .. } => Some("a decision"),
-        StepState::AwaitingBranch => Some("a choice of branch"),
-        StepState::Waiting { .. } => Some("time to pass"),
-        StepState::Throttled { .. } => Some("its turn"),
-        StepState::Pending
-        | StepState::InFlight { .. }
-        | StepState::Done { .. }
-        | StepState::Skipped { .. }
-        | StepState::Failed { .. } => None,
-    });
-    first.unwrap_or_default().to_owned()
 }

@@ -9,16 +9,18 @@ use signalbox_domain::identity::{Actor, Role, Visibility};
 use signalbox_domain::ids::{ActorId, AgentId, ApprovalId, CommandId, RunId, RunKey, StepId, TenantId};
 use signalbox_domain::run::append::{CommandAnswer, OpenApproval, RunProjection};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
+use signalbox_domain::run::decide::RunCommand;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason};
 use signalbox_domain::run::plan::{ApprovalRequirement, Plan};
 use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::run::submission::Submission;
 use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_ports::directory::{RunFilter, RunRow};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::api::{ApiError, Caller, ErrorKind, RunApi, RunCommand, Submission, Submitted, WatchItem};
+use crate::api::{ApiError, Caller, RunApi, Submitted, WatchItem};
 
 /// One event of a fake journal.
 pub(crate) fn event(seq: u64, visibility: Visibility) -> StoredEvent {
@@ -138,9 +140,7 @@ impl FakeNode {
         if let Some(refusal) = &state.refusal {
             return Err(refusal.clone());
         }
-        state.runs.get(&(caller.tenant_id.clone(), run_id)).cloned().ok_or_else(|| {
-            ApiError::new(ErrorKind::NotFound, "no-such-run", "there is no such run").with("runId", run_id.to_string())
-        })
+        state.runs.get(&(caller.tenant_id.clone(), run_id)).cloned().ok_or(ApiError::NoSuchRun(run_id.to_string()))
     }
 
     fn answer(&self) -> CommandAnswer {
@@ -238,12 +238,8 @@ impl RunApi for FakeNode {
         _command_id: CommandId,
     ) -> Result<(RunId, CommandAnswer), ApiError> {
         let run_id = RunId::new(approval_id.uuid());
-        self.find(caller, run_id).map_err(|error| {
-            if error.code() == "no-such-run" {
-                return ApiError::new(ErrorKind::NotFound, "no-such-approval", "there is no such question");
-            }
-            error
-        })?;
+        self.find(caller, run_id)
+            .map_err(|error| if let ApiError::NoSuchRun(id) = error { ApiError::NoSuchApproval(id) } else { error })?;
         Ok((run_id, self.answer()))
     }
 

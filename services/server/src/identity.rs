@@ -3,26 +3,29 @@
 //! This version has one identity, for development: everybody who can reach the port is the platform's operator. It is
 //! therefore tied to the loopback address, and whoever serves with it is told so loudly.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use signalbox_domain::catalog;
 use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::{ActorId, IdError, TenantId};
 use tonic::metadata::MetadataMap;
 
-use crate::api::{ApiError, Caller};
+use crate::api::Caller;
+use crate::errors::Refusal;
 
 /// Tells callers apart.
 pub trait Identify: Send + Sync + 'static {
     /// The caller behind a request's metadata.
-    fn identify(&self, metadata: &MetadataMap) -> Result<Caller, ApiError>;
+    fn identify(&self, metadata: &MetadataMap) -> Result<Caller, Refusal>;
     /// True if this identity may be served on a loopback address only.
     fn loopback_only(&self) -> bool;
 }
 
-/// The scope that stands for all others.
-pub const SCOPE_ALL: &str = "*";
+/// Where calls over this edge come from (INV-002).
+const SURFACE: &str = "api";
 
-/// Everybody is `dev:operator` of tenant `default`.
+/// Everybody is `dev:operator` of tenant `default`, with every scope that a tool asks for.
 #[derive(Debug, Clone)]
 pub struct DevIdentity {
     caller: Caller,
@@ -32,8 +35,9 @@ impl DevIdentity {
     /// The development identity.
     pub fn new() -> Result<Self, IdError> {
         let actor = Actor { actor_id: ActorId::new("dev:operator")?, role: Role::PlatformOperator };
-        let caller = Caller { tenant_id: TenantId::new("default")?, actor, scopes: vec![SCOPE_ALL.to_owned()] };
-        Ok(Self { caller })
+        let scopes: BTreeSet<_> = catalog::catalog().iter().flat_map(|tool| tool.required_scopes.clone()).collect();
+        let scopes = scopes.into_iter().collect();
+        Ok(Self { caller: Caller { tenant_id: TenantId::new("default")?, actor, scopes, surface: SURFACE } })
     }
     /// The one caller there is.
     pub const fn caller(&self) -> &Caller {
@@ -42,7 +46,7 @@ impl DevIdentity {
 }
 
 impl Identify for DevIdentity {
-    fn identify(&self, _metadata: &MetadataMap) -> Result<Caller, ApiError> {
+    fn identify(&self, _metadata: &MetadataMap) -> Result<Caller, Refusal> {
         Ok(self.caller.clone())
     }
     fn loopback_only(&self) -> bool {

@@ -14,7 +14,7 @@ mod validate;
 mod watch;
 
 pub use serve::{Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, serve};
-pub use validate::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, REASON_BYTES_MAX};
+pub use validate::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
 pub use watch::WatchLimits;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use signalbox_domain::ids::{PipelineId, RunKey, TenantId};
 use signalbox_domain::run::status::RunStatus;
 use uuid::Uuid;
 
-use crate::api::ApiError;
+use crate::errors::Refusal;
 use crate::validate::bad;
 
 const KEY_DIGITS: usize = 32;
@@ -31,7 +31,7 @@ pub(crate) fn token(last: RunKey, listing: Listing<'_>) -> String {
 }
 
 /// The key a token holds; `None` for the first page.
-pub(crate) fn read(text: &str, listing: Listing<'_>) -> Result<Option<RunKey>, ApiError> {
+pub(crate) fn read(text: &str, listing: Listing<'_>) -> Result<Option<RunKey>, Refusal> {
     if text.is_empty() {
         return Ok(None);
     }

@@ -15,7 +15,8 @@ use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use crate::api::{ApiError, Caller, ErrorKind, RunApi};
+use crate::api::{Caller, ErrorKind, RunApi};
+use crate::errors::Refusal;
 use crate::identity::Identify;
 use crate::watch::{Relay, WatchLimits};
 use crate::{convert, errors, page, validate};
@@ -36,16 +37,16 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    fn caller(&self, metadata: &MetadataMap) -> Result<Caller, ApiError> {
+    fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
         self.identity.identify(metadata)
     }
 
     // Who names no command of its own cannot say it twice either, so any fresh id will do.
-    fn command_id(&self, text: &str) -> Result<CommandId, ApiError> {
+    fn command_id(&self, text: &str) -> Result<CommandId, Refusal> {
         Ok(validate::optional_id("command_id", text)?.unwrap_or_else(|| CommandId::new(self.ids.fresh())))
     }
 
-    async fn submit(&self, request: Request<v1::SubmitRunRequest>) -> Result<v1::SubmitRunResponse, ApiError> {
+    async fn submit(&self, request: Request<v1::SubmitRunRequest>) -> Result<v1::SubmitRunResponse, Refusal> {
         let caller = self.caller(request.metadata())?;
         let request = request.into_inner();
         let run_id: Option<RunId> = validate::optional_id("run_id", &request.run_id)?;
@@ -54,14 +55,14 @@ impl Runs {
         Ok(v1::SubmitRunResponse { run_id: submitted.run_id.to_string(), replayed: submitted.replayed })
     }
 
-    async fn get(&self, request: Request<v1::GetRunRequest>) -> Result<v1::GetRunResponse, ApiError> {
+    async fn get(&self, request: Request<v1::GetRunRequest>) -> Result<v1::GetRunResponse, Refusal> {
         let caller = self.caller(request.metadata())?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let envelope = self.api.get(&caller, run_id).await?;
         Ok(v1::GetRunResponse { run: Some(convert::run(&envelope, sees_envelope(&caller))?) })
     }
 
-    async fn list(&self, request: Request<v1::ListRunsRequest>) -> Result<v1::ListRunsResponse, ApiError> {
+    async fn list(&self, request: Request<v1::ListRunsRequest>) -> Result<v1::ListRunsResponse, Refusal> {
         let caller = self.caller(request.metadata())?;
         let request = request.into_inner();
         let size = validate::page_size(request.page_size)?;
@@ -82,12 +83,12 @@ impl Runs {
         Ok(v1::ListRunsResponse { runs: rows.into_iter().map(convert::row).collect(), next_page_token })
     }
 
-    async fn watch(&self, request: Request<v1::WatchRunRequest>) -> Result<WatchStream, ApiError> {
+    async fn watch(&self, request: Request<v1::WatchRunRequest>) -> Result<WatchStream, Refusal> {
         let caller = self.caller(request.metadata())?;
         let request = request.into_inner();
         let run_id = validate::id("run_id", &request.run_id)?;
         let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
-            return Err(ApiError::new(
+            return Err(Refusal::new(
                 ErrorKind::Overloaded,
                 "too-many-watches",
                 "too many watches are open; try later",
@@ -104,7 +105,7 @@ impl Runs {
         Ok(relay.start(source).boxed())
     }
 
-    async fn control(&self, request: Request<v1::ControlRunRequest>) -> Result<v1::ControlRunResponse, ApiError> {
+    async fn control(&self, request: Request<v1::ControlRunRequest>) -> Result<v1::ControlRunResponse, Refusal> {
         let caller = self.caller(request.metadata())?;
         let request = request.into_inner();
         let run_id: RunId = validate::id("run_id", &request.run_id)?;
@@ -116,7 +117,7 @@ impl Runs {
         Ok(v1::ControlRunResponse { status: envelope.status.as_str().to_owned(), seq })
     }
 
-    async fn replay(&self, request: Request<v1::ReplayRunRequest>) -> Result<v1::ReplayRunResponse, ApiError> {
+    async fn replay(&self, request: Request<v1::ReplayRunRequest>) -> Result<v1::ReplayRunResponse, Refusal> {
         let caller = self.caller(request.metadata())?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let at_seq = request.get_ref().at_seq;
@@ -130,7 +131,7 @@ impl Runs {
         Ok(v1::ReplayRunResponse { envelope_json: convert::envelope_json(&envelope)?.into() })
     }
 
-    async fn export(&self, request: Request<v1::ExportRunRequest>) -> Result<ExportStream, ApiError> {
+    async fn export(&self, request: Request<v1::ExportRunRequest>) -> Result<ExportStream, Refusal> {
         let caller = self.caller(request.metadata())?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let (tenant, run_key, events) = self.api.export(&caller, run_id).await?;
@@ -150,16 +151,13 @@ impl Runs {
     async fn approvals(
         &self,
         request: Request<v1::ListApprovalsRequest>,
-    ) -> Result<v1::ListApprovalsResponse, ApiError> {
+    ) -> Result<v1::ListApprovalsResponse, Refusal> {
         let caller = self.caller(request.metadata())?;
         let open = self.api.approvals(&caller).await?;
         Ok(v1::ListApprovalsResponse { approvals: open.into_iter().map(convert::approval).collect() })
     }
 
-    async fn decide(
-        &self,
-        request: Request<v1::DecideApprovalRequest>,
-    ) -> Result<v1::DecideApprovalResponse, ApiError> {
+    async fn decide(&self, request: Request<v1::DecideApprovalRequest>) -> Result<v1::DecideApprovalResponse, Refusal> {
         let caller = self.caller(request.metadata())?;
         let request = request.into_inner();
         let approval_id: ApprovalId = validate::id("approval_id", &request.approval_id)?;
@@ -180,15 +178,15 @@ fn sees_envelope(caller: &Caller) -> bool {
     caller.actor.role.sees() >= Visibility::TenantOperator
 }
 
-fn above_standing(what: &str) -> ApiError {
-    ApiError::new(
+fn above_standing(what: &str) -> Refusal {
+    Refusal::new(
         ErrorKind::PermissionDenied,
         "not-authorized",
         format!("{what} is above the standing of this credential"),
     )
 }
 
-fn accepted(answer: &CommandAnswer, run_id: RunId) -> Result<u64, ApiError> {
+fn accepted(answer: &CommandAnswer, run_id: RunId) -> Result<u64, Refusal> {
     if answer.accepted {
         return Ok(answer.seq);
     }
@@ -218,7 +216,7 @@ fn chunks(events: Vec<StoredEvent>) -> Vec<Vec<StoredEvent>> {
 type WatchStream = BoxStream<'static, Result<v1::WatchRunResponse, Status>>;
 type ExportStream = BoxStream<'static, Result<v1::ExportRunResponse, Status>>;
 
-fn answer<T>(result: Result<T, ApiError>) -> Result<Response<T>, Status> {
+fn answer<T>(result: Result<T, Refusal>) -> Result<Response<T>, Status> {
     result.map(Response::new).map_err(|error| errors::to_status(&error))
 }
 

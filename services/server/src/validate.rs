@@ -1,29 +1,30 @@
 //! Reading requests: whatever is not exactly right is refused here, with the field named, before a node hears of it.
 
 use serde_json::Value;
-use signalbox_domain::ids::{AgentId, PipelineId};
+use signalbox_domain::ids::PipelineId;
+use signalbox_domain::json::{self, Limits};
+use signalbox_domain::run::decide::{REASON_BYTES_MAX, RunCommand};
 use signalbox_domain::run::event::{ApprovalDecision, Overrides};
 use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::run::submission::{self, Submission};
 use signalbox_proto::v1;
 use std::str::FromStr;
 
-use crate::api::{ApiError, ErrorKind, RunCommand, Submission};
-use crate::errors::DETAIL_FIELD;
+use crate::api::{ApiError, ErrorKind};
+use crate::errors::{DETAIL_FIELD, Refusal};
 
-/// Longest reason a control or decision may be given, in bytes.
-pub const REASON_BYTES_MAX: usize = 4_096;
 /// Page size if none is asked for.
 pub const PAGE_SIZE_DEFAULT: u32 = 50;
 /// Largest page.
 pub const PAGE_SIZE_MAX: u32 = signalbox_ports::directory::PAGE_ROWS_MAX as u32;
 
 /// A bad field, by code.
-pub(crate) fn bad(code: &str, field: &str, message: impl Into<String>) -> ApiError {
-    ApiError::new(ErrorKind::Invalid, code, message).with(DETAIL_FIELD, field)
+pub(crate) fn bad(code: &str, field: &str, message: impl Into<String>) -> Refusal {
+    Refusal::new(ErrorKind::Invalid, code, message).with(DETAIL_FIELD, field)
 }
 
 /// A UUID or any other id that must be there.
-pub(crate) fn id<T: FromStr<Err: std::fmt::Display>>(field: &str, text: &str) -> Result<T, ApiError> {
+pub(crate) fn id<T: FromStr<Err: std::fmt::Display>>(field: &str, text: &str) -> Result<T, Refusal> {
     if text.is_empty() {
         return Err(bad("field-missing", field, format!("`{field}` is missing")));
     }
@@ -31,12 +32,12 @@ pub(crate) fn id<T: FromStr<Err: std::fmt::Display>>(field: &str, text: &str) ->
 }
 
 /// An id that may be left out.
-pub(crate) fn optional_id<T: FromStr<Err: std::fmt::Display>>(field: &str, text: &str) -> Result<Option<T>, ApiError> {
+pub(crate) fn optional_id<T: FromStr<Err: std::fmt::Display>>(field: &str, text: &str) -> Result<Option<T>, Refusal> {
     if text.is_empty() { Ok(None) } else { id(field, text).map(Some) }
 }
 
 /// A reason in words.
-pub(crate) fn reason(text: String) -> Result<String, ApiError> {
+pub(crate) fn reason(text: String) -> Result<String, Refusal> {
     if text.len() > REASON_BYTES_MAX {
         return Err(bad("reason-too-long", "reason", format!("`reason` may have at most {REASON_BYTES_MAX} bytes")));
     }
@@ -47,7 +48,7 @@ pub(crate) fn reason(text: String) -> Result<String, ApiError> {
 }
 
 /// How many rows a page has.
-pub(crate) fn page_size(asked: u32) -> Result<usize, ApiError> {
+pub(crate) fn page_size(asked: u32) -> Result<usize, Refusal> {
     match asked {
         0 => Ok(PAGE_SIZE_DEFAULT as usize),
         1..=PAGE_SIZE_MAX => Ok(asked as usize),
@@ -56,7 +57,7 @@ pub(crate) fn page_size(asked: u32) -> Result<usize, ApiError> {
 }
 
 /// Statuses by their wire strings, each once.
-pub(crate) fn statuses(texts: &[String]) -> Result<Vec<RunStatus>, ApiError> {
+pub(crate) fn statuses(texts: &[String]) -> Result<Vec<RunStatus>, Refusal> {
     let mut statuses = Vec::new();
     for text in texts {
         let Some(status) = RunStatus::parse(text) else {
@@ -73,12 +74,12 @@ pub(crate) fn statuses(texts: &[String]) -> Result<Vec<RunStatus>, ApiError> {
 }
 
 /// A pipeline, or none.
-pub(crate) fn pipeline(text: &str) -> Result<Option<PipelineId>, ApiError> {
+pub(crate) fn pipeline(text: &str) -> Result<Option<PipelineId>, Refusal> {
     optional_id("pipeline_id", text)
 }
 
 /// A lower-case hex SHA-256, or none.
-pub(crate) fn digest(field: &str, text: String) -> Result<Option<String>, ApiError> {
+pub(crate) fn digest(field: &str, text: String) -> Result<Option<String>, Refusal> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -89,7 +90,7 @@ pub(crate) fn digest(field: &str, text: String) -> Result<Option<String>, ApiErr
 }
 
 /// The decision on a question.
-pub(crate) fn decision(number: i32) -> Result<ApprovalDecision, ApiError> {
+pub(crate) fn decision(number: i32) -> Result<ApprovalDecision, Refusal> {
     match v1::ApprovalDecision::try_from(number) {
         Ok(v1::ApprovalDecision::Approve) => Ok(ApprovalDecision::Approve),
         Ok(v1::ApprovalDecision::Reject) => Ok(ApprovalDecision::Reject),
@@ -100,28 +101,14 @@ pub(crate) fn decision(number: i32) -> Result<ApprovalDecision, ApiError> {
     }
 }
 
-/// A submission out of its JSON bytes, with the missing field named (EXE-005). Grants in it count for nothing: only a
-/// broker inside this process may pre-approve any (EXE-015).
-pub(crate) fn submission(bytes: &[u8]) -> Result<Submission, ApiError> {
-    const FIELD: &str = "submission_json";
-    let value = json(FIELD, bytes)?;
-    let Some(members) = value.as_object() else {
-        return Err(bad("submission-invalid", FIELD, "the submission must be a JSON object"));
-    };
-    for field in ["rootAgentId", "plan"] {
-        if members.get(field).is_none_or(Value::is_null) {
-            return Err(bad("field-missing", field, format!("`{field}` is missing")));
-        }
-    }
-    let agent = members.get("rootAgentId").and_then(Value::as_str).unwrap_or_default();
-    id::<AgentId>("rootAgentId", agent)?;
-    let mut submission: Submission = typed("submission-invalid", FIELD, value)?;
-    submission.grants = Vec::new();
-    Ok(submission)
+/// A submission out of its JSON bytes. Grants are no part of it: only a broker inside this process may pre-approve any
+/// (EXE-015).
+pub(crate) fn submission(bytes: &[u8]) -> Result<Submission, Refusal> {
+    submission::parse(bytes).map_err(|error| ApiError::from(error).into())
 }
 
 /// The command of a control request.
-pub(crate) fn command(request: v1::ControlRunRequest) -> Result<RunCommand, ApiError> {
+pub(crate) fn command(request: v1::ControlRunRequest) -> Result<RunCommand, Refusal> {
     use v1::control_run_request::Control;
     let reason = reason(request.reason)?;
     let Some(control) = request.control else {
@@ -131,23 +118,25 @@ pub(crate) fn command(request: v1::ControlRunRequest) -> Result<RunCommand, ApiE
         Control::Pause(v1::Pause {}) => RunCommand::Pause { reason },
         Control::Resume(v1::Resume {}) => RunCommand::Resume { reason },
         Control::Cancel(v1::Cancel {}) => RunCommand::Cancel { reason },
-        Control::Kill(v1::Kill {}) => RunCommand::Kill { reason },
+        Control::Kill(v1::Kill {}) => RunCommand::Kill { reason, blamed_id: None },
         Control::ChooseBranch(choose) => RunCommand::ChooseBranch {
             step_id: optional_id("choose_branch.step_id", &choose.step_id)?,
             branch_id: id("choose_branch.branch_id", &choose.branch_id)?,
+            reason,
         },
         Control::RetryWithChanges(retry) => RunCommand::RetryWithChanges {
             step_id: id("retry_with_changes.step_id", &retry.step_id)?,
             overrides: overrides(&retry.overrides_json)?,
+            reason,
         },
         Control::OperatorStep(step) => {
-            RunCommand::OperatorStep { step_id: optional_id("operator_step.step_id", &step.step_id)? }
+            RunCommand::OperatorStep { step_id: optional_id("operator_step.step_id", &step.step_id)?, reason }
         }
     })
 }
 
 // A member that may not be changed has a code of its own (CTL-012), so unknown members are looked at before the types.
-fn overrides(bytes: &[u8]) -> Result<Overrides, ApiError> {
+fn overrides(bytes: &[u8]) -> Result<Overrides, Refusal> {
     const FIELD: &str = "retry_with_changes.overrides_json";
     if bytes.is_empty() {
         return Ok(Overrides::default());
@@ -166,11 +155,11 @@ fn overrides(bytes: &[u8]) -> Result<Overrides, ApiError> {
     typed("overrides-invalid", FIELD, value)
 }
 
-fn typed<T: serde::de::DeserializeOwned>(code: &str, field: &str, value: Value) -> Result<T, ApiError> {
+fn typed<T: serde::de::DeserializeOwned>(code: &str, field: &str, value: Value) -> Result<T, Refusal> {
     serde_json::from_value(value).map_err(|error| bad(code, field, error.to_string()))
 }
 
 // Strict: duplicate keys, numbers that a double cannot hold, depth and size are refused (KAPI-017).
-fn json(field: &str, bytes: &[u8]) -> Result<Value, ApiError> {
-    serde_json::from_slice(bytes).map_err(|error| bad("json-invalid", field, error.to_string()))
+fn json(field: &str, bytes: &[u8]) -> Result<Value, Refusal> {
+    json::parse_strict(bytes, Limits::DEFAULT).map_err(|error| bad(error.code(), field, error.to_string()))
 }

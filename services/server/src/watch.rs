@@ -14,6 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::api::{ApiError, ErrorKind, WatchItem};
+use crate::errors::Refusal;
 use crate::{convert, errors};
 
 /// What one watch may hold, and for how long a reader may stand still.
@@ -57,7 +58,7 @@ impl Relay {
         mut self,
         mut source: mpsc::Receiver<Result<WatchItem, ApiError>>,
         to_reader: mpsc::Sender<v1::WatchRunResponse>,
-    ) -> Option<ApiError> {
+    ) -> Option<Refusal> {
         // Held until the watch ends.
         let _permit = self.permit;
         let mut cursor = self.after_seq;
@@ -70,7 +71,7 @@ impl Relay {
             };
             let item = match item? {
                 Ok(item) => item,
-                Err(error) => return Some(error.with("afterSeq", cursor.to_string())),
+                Err(error) => return Some(Refusal::from(error).with("afterSeq", cursor.to_string())),
             };
             let seq = if let WatchItem::Event(event) = &item { Some(event.seq) } else { None };
             if let Some(visible) = visible(item, self.sees) {
@@ -102,14 +103,14 @@ fn visible(item: WatchItem, sees: Visibility) -> Option<v1::WatchRunResponse> {
     Some(v1::WatchRunResponse { item: Some(item) })
 }
 
-fn too_slow(cursor: u64) -> ApiError {
+fn too_slow(cursor: u64) -> Refusal {
     let message = format!("the watch was read too slowly and has ended; watch again after event {cursor}");
-    ApiError::new(ErrorKind::Conflict, "watch-too-slow", message)
+    Refusal::new(ErrorKind::Conflict, "watch-too-slow", message)
         .with("afterSeq", cursor.to_string())
         .with(errors::DETAIL_RETRY, "0")
 }
 
-fn draining(cursor: u64) -> ApiError {
+fn draining(cursor: u64) -> Refusal {
     let message = format!("the server is shutting down; watch again after event {cursor} once it is back");
-    ApiError::new(ErrorKind::Unavailable, "server-draining", message).with("afterSeq", cursor.to_string())
+    Refusal::new(ErrorKind::Unavailable, "server-draining", message).with("afterSeq", cursor.to_string())
 }

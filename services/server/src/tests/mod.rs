@@ -21,7 +21,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_types::StatusExt;
 use uuid::Uuid;
 
-use crate::api::{ApiError, Caller, ErrorKind};
+use crate::api::{Caller, ErrorKind};
+use crate::errors::Refusal;
 use crate::fake::{FakeNode, envelope};
 use crate::identity::Identify;
 use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
@@ -39,17 +40,18 @@ impl Ids for RandomIds {
 struct Claims;
 
 impl Identify for Claims {
-    fn identify(&self, metadata: &MetadataMap) -> Result<Caller, ApiError> {
+    fn identify(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
         let claim = |name: &str| metadata.get(name).and_then(|value| value.to_str().ok());
         let role = match claim("role") {
             None => Role::PlatformOperator,
             Some("customer") => Role::Customer,
             Some("creator") => Role::Creator,
             Some("tenant-operator") => Role::TenantOperator,
-            Some(_) => return Err(ApiError::new(ErrorKind::PermissionDenied, "unauthenticated", "no")),
+            Some(_) => return Err(Refusal::new(ErrorKind::PermissionDenied, "unauthenticated", "no")),
         };
         let tenant_id = TenantId::new(claim("tenant").unwrap_or("acme")).unwrap();
-        Ok(Caller { tenant_id, actor: Actor { actor_id: ActorId::new("tester").unwrap(), role }, scopes: Vec::new() })
+        let actor = Actor { actor_id: ActorId::new("tester").unwrap(), role };
+        Ok(Caller { tenant_id, actor, scopes: Vec::new(), surface: "api" })
     }
     fn loopback_only(&self) -> bool {
         true

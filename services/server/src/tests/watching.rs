@@ -2,6 +2,7 @@
 
 use signalbox_domain::identity::Visibility;
 use signalbox_domain::ids::StepId;
+use signalbox_ports::journal::StoreError;
 use signalbox_proto::v1;
 use signalbox_proto::v1::watch_run_response::Item;
 use tokio::sync::mpsc;
@@ -11,7 +12,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 
 use super::{as_role, reason, run_id, with_a_run};
-use crate::api::{ApiError, ErrorKind, WatchItem};
+use crate::api::{ApiError, WatchItem};
 use crate::fake::event;
 
 fn watch(after_seq: u64) -> v1::WatchRunRequest {
@@ -93,7 +94,7 @@ async fn an_error_of_the_source_ends_the_watch_with_its_code_and_the_cursor() {
     let mut fixture = with_a_run().await;
     let (feed, source) = mpsc::channel(4);
     feed.try_send(Ok(WatchItem::Event(event(1, Visibility::Customer)))).unwrap();
-    feed.try_send(Err(ApiError::new(ErrorKind::Unavailable, "store-unavailable", "away"))).unwrap();
+    feed.try_send(Err(ApiError::Store(StoreError::Unavailable("away".to_owned())))).unwrap();
     fixture.node.watch_from(source);
     let mut stream = fixture.client.watch_run(watch(0)).await.unwrap().into_inner();
     assert_eq!(next_seq(&mut stream).await, Some(1));
