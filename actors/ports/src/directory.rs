@@ -20,7 +20,7 @@ pub struct RunFilter {
     pub pipeline_id: Option<PipelineId>,
     /// Only runs older than this one: the cursor, as the last row's key.
     pub before: Option<RunKey>,
-    /// Most rows, up to [`PAGE_ROWS_MAX`].
+    /// Most rows, up to [`PAGE_ROWS_MAX`]; 0: as many as a page may have.
     pub limit: usize,
 }
 
