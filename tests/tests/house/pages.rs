@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
@@ -114,6 +115,31 @@ fn every_make_target_the_pages_name_exists() {
         }
     }
     none(found, "the Makefile has no such target:");
+}
+
+#[test]
+fn every_command_line_the_pages_show_is_one_the_binary_knows() {
+    let binary = signalbox_tests::binary().unwrap();
+    let mut found = Vec::new();
+    for file in pages() {
+        for line in shell_lines(&file.text) {
+            let line = line.split(" #").next().unwrap_or_default();
+            let Some(rest) = line.strip_prefix("signalbox ") else { continue };
+            let words: Vec<&str> = rest.split_whitespace().collect();
+            let is_command =
+                |word: &&&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
+            let path: Vec<&str> = words.iter().take_while(is_command).copied().collect();
+            let help = Command::new(&binary).args(&path).arg("--help").output().unwrap();
+            let text = String::from_utf8_lossy(&help.stdout).into_owned();
+            if !help.status.success() {
+                found.push(format!("{}: signalbox {}", file.path, path.join(" ")));
+            }
+            for flag in words.iter().filter(|word| word.starts_with("--")).filter(|flag| !text.contains(**flag)) {
+                found.push(format!("{}: signalbox {} has no {flag}", file.path, path.join(" ")));
+            }
+        }
+    }
+    none(found, "the pages show what is not there:");
 }
 
 #[test]
