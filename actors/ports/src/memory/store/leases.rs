@@ -65,9 +65,9 @@ impl State {
     /// Gives up every lease but the node's own that has run out, and says whether the node may claim.
     fn may_claim(&mut self, node: NodeIncarnation, boot: BootInstant) -> bool {
         for (other, lease) in &mut self.nodes {
-            lease.given_up |= *other != node && lease.ends < boot;
+            lease.given_up |= *other != node && lease.ends <= boot;
         }
-        self.nodes.get(&node).is_some_and(|lease| !lease.given_up && lease.ends >= boot)
+        self.nodes.get(&node).is_some_and(|lease| !lease.given_up && lease.ends > boot)
     }
 }
 
