@@ -2,24 +2,22 @@
 
 use signalbox_ports::journal::Admitted;
 
-use crate::workspace::{File, files, none};
+use crate::workspace::{code_lines, files, none, test_files};
 
 /// Where a proof may be made: the port itself, its in-memory version, and the store, after their transactions.
 const MAKERS: [&str; 2] = ["actors/ports/src/", "services/store/src/"];
 
-fn sources() -> Vec<File> {
-    files("", &[".rs"]).into_iter().filter(|file| !file.path.starts_with("tests/tests/house/")).collect()
-}
-
-/// Where `word` stands outside of comments, apart from files that `allowed` lets through.
-fn uses_of(word: &str, allowed: impl Fn(&str) -> bool) -> Vec<String> {
+/// Where `word` stands in code that is not a test, apart from files under `allowed`.
+fn uses_of(word: &str, allowed: &[&str]) -> Vec<String> {
+    let sources = files("", &[".rs"]);
+    let tests = test_files(&sources);
     let mut found = Vec::new();
-    for file in sources().iter().filter(|file| !allowed(&file.path)) {
-        for (index, line) in file.text.lines().enumerate() {
-            if line.contains(word) && !line.trim_start().starts_with("//") {
-                found.push(format!("{}:{}", file.path, index + 1));
-            }
+    for file in sources.iter().filter(|file| !tests.contains(&file.path)) {
+        if allowed.iter().any(|folder| file.path.starts_with(folder)) {
+            continue;
         }
+        let lines = code_lines(&file.text).into_iter().filter(|(_, line)| line.contains(word));
+        found.extend(lines.map(|(number, _)| format!("{}:{number}", file.path)));
     }
     found
 }
@@ -41,16 +39,12 @@ fn an_admission_cannot_be_copied() {
 
 #[test]
 fn an_admission_is_made_by_stores_alone() {
-    let found = uses_of("Appended::accept", |path| {
-        MAKERS.iter().any(|maker| path.starts_with(maker)) || path.starts_with("tests/") || path.contains("/tests/")
-    });
+    let found = uses_of("Appended::accept", &MAKERS);
     none(found, "only a store makes `Appended`, and only after its transaction has committed:");
 }
 
 #[test]
 fn an_executor_is_reached_by_the_executor_client_alone() {
-    let found = uses_of("ToolExecutorClient", |path| {
-        path.starts_with("services/tools/") || path.starts_with("tests/") || path.starts_with("benches/")
-    });
+    let found = uses_of("ToolExecutorClient", &["services/tools/src/client"]);
     none(found, "a call goes out through the port `Tools`, which consumes an `Admitted`:");
 }

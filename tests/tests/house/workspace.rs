@@ -1,6 +1,6 @@
 //! The workspace as files: its crates, their manifests, their sources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -122,13 +122,50 @@ pub(crate) fn manifest(folder: &Path) -> Table {
 
 /// What a source says apart from its comments and its tests, line by line with line numbers.
 ///
-/// Good enough for code that `cargo fmt` has been over: a test module is the last thing in its file.
-pub(crate) fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines()
-        .enumerate()
-        .take_while(|(_, line)| !line.trim_start().starts_with("#[cfg(test)]"))
-        .filter(|(_, line)| !line.trim_start().starts_with("//"))
-        .map(|(index, line)| (index + 1, line))
+/// Good enough for code that `cargo fmt` has been over: a test module written in place is the last thing in its file.
+pub(crate) fn code_lines(text: &str) -> Vec<(usize, &str)> {
+    let mut code = Vec::new();
+    let mut lines = text.lines().enumerate().peekable();
+    while let Some((index, line)) = lines.next() {
+        let words = line.trim_start();
+        if words.starts_with("#[cfg(test)]") {
+            let next = lines.peek().map_or("", |(_, next)| next.trim());
+            match (next.contains("mod "), next.ends_with(';')) {
+                (true, true) => drop(lines.next()),
+                (true, false) => break,
+                (false, _) => {}
+            }
+        } else if !words.starts_with("//") {
+            code.push((index + 1, line));
+        }
+    }
+    code
+}
+
+/// The files that are compiled for tests alone: integration tests, benches, and modules declared under `#[cfg(test)]`.
+pub(crate) fn test_files(files: &[File]) -> BTreeSet<String> {
+    let mut found: BTreeSet<String> = files
+        .iter()
+        .map(|file| file.path.clone())
+        .filter(|path| ["tests", "benches"].iter().any(|top| path.split('/').any(|part| part == *top)))
+        .collect();
+    for file in files {
+        let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
+        let children = match name {
+            "lib.rs" | "main.rs" | "mod.rs" => folder.to_owned(),
+            _ => file.path.trim_end_matches(".rs").to_owned(),
+        };
+        let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+        for pair in lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]") {
+            let declared = pair[1].split_once("mod ").and_then(|(_, rest)| rest.strip_suffix(';'));
+            if let Some(module) = declared {
+                let inside = format!("{children}/{module}/");
+                found.extend(files.iter().map(|f| &f.path).filter(|path| path.starts_with(&inside)).cloned());
+                found.insert(format!("{children}/{module}.rs"));
+            }
+        }
+    }
+    found
 }
 
 /// Fails with every finding at once, each on its own line.
