@@ -450,7 +450,7 @@ fn rewind(run: &mut RunEnvelope, from: &StepId, overrides: &crate::run::event::O
     run.evidence_trail.retain(|entry| !rewound.contains(&entry.step_id));
     run.hold = None;
     run.permitted_step = None;
-    run.begun = true;
+    run.begun = run.started;
     if !overrides.params.is_empty() {
         let mut plan = (*run.plan).clone();
         for step in &mut plan.steps {
