@@ -117,8 +117,6 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
     for carried in &submitted.carried_outputs {
         run.finish_step(&carried.step_id, Some(&carried.output), &carried.artifacts, carried.evidence.as_ref());
     }
-    // What is taken over was begun by another run.
-    run.begun = false;
     run
 }
 
@@ -129,7 +127,11 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
     match event {
         // Only ever event 1, which `begin` folds.
         RunEvent::RunSubmitted(_) => {}
-        RunEvent::RunStarted {} => run.started = true,
+        RunEvent::RunStarted {} => {
+            run.started = true;
+            // What was taken over or decided before was not begun here.
+            run.begun = false;
+        }
         RunEvent::CallPending(pending) => call_pending(run, pending),
         RunEvent::CallSettled(settled) => call_settled(run, settled),
         RunEvent::CallRefused(refused) => call_refused(run, refused),
@@ -450,7 +452,7 @@ fn rewind(run: &mut RunEnvelope, from: &StepId, overrides: &crate::run::event::O
     run.evidence_trail.retain(|entry| !rewound.contains(&entry.step_id));
     run.hold = None;
     run.permitted_step = None;
-    run.begun = run.started;
+    run.begun = true;
     if !overrides.params.is_empty() {
         let mut plan = (*run.plan).clone();
         for step in &mut plan.steps {

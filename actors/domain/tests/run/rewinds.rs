@@ -217,4 +217,10 @@ fn a_run_rewound_before_it_was_taken_up_is_queued_again() {
     story.go_on();
     assert_eq!(story.ready(), ["a"]);
     assert_eq!(story.says(&resume()), "invalid-status-for-resume");
+
+    let mut story = Story::queued(vec![fork_in_the_road("way", &["left"], &[]), when(tool("l", &[]), "way", "left")]);
+    story.command(pause()).unwrap();
+    story.command(retry_with("way", Overrides { branch: Some(branch_id("left")), ..Overrides::default() })).unwrap();
+    assert_eq!(story.status(), RunStatus::Starting, "the way is chosen; no step has begun");
+    assert_eq!(story.ready(), ["l"]);
 }
