@@ -50,6 +50,7 @@ macro_rules! store_conformance {
             an_entry_for_an_unknown_run_is_refused,
             a_poison_entry_among_five_hundred_takes_no_other_with_it,
             an_entry_with_too_many_events_is_refused,
+            an_event_that_could_not_be_read_back_is_refused,
             entries_of_one_run_in_one_batch_follow_each_other,
             the_chain_verifies_and_time_never_goes_back,
             bodies_come_back_byte_for_byte,
