@@ -171,7 +171,8 @@ pub async fn an_unsound_budget_is_refused(f: &Fixture) {
     f.governance.put_budget(budget("b", 10)).await.unwrap();
     let other_category = Budget { category: BudgetCategory::InputTokens, ..budget("b", 10) };
     let negative = Budget { limit: Micros(-1), ..budget("c", 10) };
-    for unsound in [other_category, negative] {
+    let unreadable = Budget { limit: Micros(i64::MAX), ..budget("d", 10) };
+    for unsound in [other_category, negative, unreadable] {
         let refused = f.governance.put_budget(unsound).await.unwrap_err();
         assert_eq!(refused.code(), "entry-refused-by-store");
     }

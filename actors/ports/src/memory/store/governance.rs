@@ -7,7 +7,7 @@ use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
 use signalbox_domain::time::UnixMicros;
 
 use super::MemoryStore;
-use crate::governance::{Governance, check_replacement};
+use crate::governance::{Governance, check_budget, check_readable};
 use crate::journal::StoreError;
 
 #[async_trait]
@@ -23,6 +23,7 @@ impl Governance for MemoryStore {
     }
 
     async fn change(&self, change: GovernanceChange, _by: &ActorId) -> Result<EpochChange, StoreError> {
+        check_readable(&change)?;
         let at_unix_ms = self.now().ms();
         let mut state = self.state()?;
         let change = EpochChange { epoch: state.epoch() + 1, at_unix_ms, change };
@@ -35,7 +36,7 @@ impl Governance for MemoryStore {
         let mut state = self.state()?;
         let id = budget.budget_id.clone();
         let kept = state.meters.get(&id);
-        check_replacement(kept.map(|kept| &kept.budget), &budget)?;
+        check_budget(kept.map(|kept| &kept.budget), &budget)?;
         let kept_none = kept.is_none();
         let mut meter = kept.map_or_else(Meter::default, |kept| kept.meter.clone());
         roll(&budget, &mut meter, now_seconds);

@@ -11,8 +11,8 @@ use signalbox_domain::time::UnixMicros;
 
 use super::{MemoryStore, Run, Snapshot, State};
 use crate::clock::BootInstant;
-use crate::directory::{Directory, PAGE_ROWS_MAX, RunFilter, RunRow};
-use crate::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError, check_sizes};
+use crate::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
+use crate::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError, check_events};
 
 #[async_trait]
 impl Journal for MemoryStore {
@@ -110,7 +110,7 @@ impl State {
             },
             entry,
         )?;
-        check_sizes(&accepted.events)?;
+        check_events(&accepted.events)?;
 
         self.meters.extend(meters);
         let run = self.run_mut(entry.run_key)?;
@@ -152,6 +152,7 @@ impl Directory for MemoryStore {
             .flat_map(|run| run.projection.open_approvals.iter().map(|approval| (run.head.run_id, approval.clone())))
             .collect();
         open.sort_by_key(|(_, approval)| (approval.requested_at_unix_ms, approval.approval_id));
+        open.truncate(OPEN_APPROVALS_MAX);
         Ok(open)
     }
 }
