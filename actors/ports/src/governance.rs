@@ -19,13 +19,22 @@ pub trait Governance: Send + Sync + 'static {
     /// Commits one change in a transaction of its own, under the exclusive governance lock. A change that could not be
     /// read back is [`StoreError::Poison`].
     async fn change(&self, change: GovernanceChange, by: &ActorId) -> Result<EpochChange, StoreError>;
-    /// Creates the budget's meter, or changes its rule and keeps its figures. Needs no epoch. A rule that
+    /// Creates the budget's meter, or changes its rule and keeps its figures. A budget that comes into force is a change
+    /// (`BudgetOpened`) in the same transaction; one that only gets another limit needs no epoch. A rule that
     /// [`check_budget`] refuses is [`StoreError::Poison`].
     async fn put_budget(&self, budget: Budget) -> Result<(), StoreError>;
     /// Removes a budget that no configuration names any more; its figures are kept for an open reservation's sake.
     async fn retire_budget(&self, budget: &BudgetId) -> Result<(), StoreError>;
     /// Every budget in force with its figures, rolled to the store's clock.
     async fn budgets(&self) -> Result<Vec<MeteredBudget>, StoreError>;
+}
+
+/// The change that goes with putting a budget, if one does: calls in the making must hear that a budget has come into
+/// force for them, or they would be admitted without a reservation on it. `kept` is the rule in force before.
+pub fn opening(kept: Option<&Budget>, budget: &Budget) -> Option<GovernanceChange> {
+    let meant_for = |budget: &Budget| (budget.tenant_id.clone(), budget.scope, budget.scope_key.clone());
+    let is_open = kept.is_some_and(|kept| meant_for(kept) == meant_for(budget));
+    (!is_open).then(|| GovernanceChange::BudgetOpened(budget.clone()))
 }
 
 /// Refuses a budget no store may take: one whose rule is not sound, one that could not be read back, or one that would

@@ -55,6 +55,12 @@ async fn create(store: &SqliteStore, number: u64) -> RunHead {
     }
 }
 
+/// A request to admit call `number` by a writer that has seen every governance change.
+async fn asking(store: &SqliteStore, head: &RunHead, number: u64, reservations: &[(&str, i64)]) -> Entry {
+    let (_, governance_epoch) = store.epoch().await.unwrap();
+    Entry { asks: vec![ask(head, number, reservations)], governance_epoch, ..entry(head) }
+}
+
 async fn append(store: &SqliteStore, entry: Entry) -> Result<Appended, AppendError> {
     store.append(vec![entry], BootInstant(0)).await.remove(0)
 }
@@ -125,7 +131,7 @@ async fn a_reopened_store_has_everything() {
     store.put_budget(budget("b", 10)).await.unwrap();
     let change = store.change(switch_on("web.fetch"), &operator()).await.unwrap();
     let head = create(&store, 1).await;
-    let asked = Entry { asks: vec![ask(&head, 1, &[("b", 4)])], governance_epoch: 1, ..saying(&head, "one") };
+    let asked = Entry { facts: vec![fact("one")], ..asking(&store, &head, 1, &[("b", 4)]).await };
     let said = RunProjection { percent: 50, waiting_for: Some("nothing".into()), ..projection() };
     let head = append(&store, Entry { projection: Some(said.clone()), ..asked }).await.unwrap().head;
     store.deliver(head.run_key, command(1, CommandClass::Control)).await.unwrap();
@@ -136,7 +142,7 @@ async fn a_reopened_store_has_everything() {
     let store = open(&dir).await;
     assert_eq!(whole(&store, &head).await, events);
     assert_eq!(store.epoch().await.unwrap(), epoch);
-    assert_eq!(store.changes(0).await.unwrap(), [change]);
+    assert_eq!(store.changes(1).await.unwrap(), [change]);
     assert_eq!(store.budgets().await.unwrap()[0].meter.reserved, cost(4).iter().next().unwrap().1);
     assert_eq!(store.pending(head.run_key).await.unwrap(), (vec![command(1, CommandClass::Control)], 1));
     assert_eq!(store.snapshot(head.run_key, 1).await.unwrap(), Some((2, b"state".to_vec())));
@@ -239,8 +245,8 @@ async fn a_damaged_meter_admits_nothing_on_it_and_hinders_no_other_call() {
         store.put_budget(budget(id, 10)).await.unwrap();
     }
     execute(&dir, "UPDATE meters SET budget = x'00' WHERE budget_id = 'bad'").await;
-    let asking = |head, budget| Entry { asks: vec![ask(head, 1, &[(budget, 1)])], ..entry(head) };
-    let answers = store.append(vec![asking(&one, "bad"), asking(&two, "good")], BootInstant(0)).await;
+    let batch = vec![asking(&store, &one, 1, &[("bad", 1)]).await, asking(&store, &two, 2, &[("good", 1)]).await];
+    let answers = store.append(batch, BootInstant(0)).await;
     assert!(matches!(&answers[0], Err(AppendError::Store(StoreError::Unavailable(_)))));
     assert!(matches!(answers[1].as_ref().unwrap().asks[0], AskOutcome::Admitted(_)));
     assert_eq!(store.budgets().await.unwrap_err().code(), "store-unavailable");
@@ -273,7 +279,7 @@ async fn an_entry_whose_statement_fails_stands_alone() {
     for number in 0..50 {
         let head = create(&store, number).await;
         let text = if number % 20 == 7 { "poison" } else { "food" };
-        batch.push(Entry { asks: vec![ask(&head, number, &[("b", 1)])], ..saying(&head, text) });
+        batch.push(Entry { facts: vec![fact(text)], ..asking(&store, &head, number, &[("b", 1)]).await });
     }
     let answers = store.append(batch, BootInstant(0)).await;
     for (number, answer) in answers.iter().enumerate() {
@@ -298,7 +304,11 @@ async fn a_full_store_writes_nothing_by_halves_and_goes_on_when_there_is_room() 
     store.put_budget(budget("b", 1_000)).await.unwrap();
     let mut head = create(&store, 1).await;
     let text = "x".repeat(10_000);
-    let asking = |head: &RunHead| Entry { asks: vec![ask(head, head.last_seq, &[("b", 1)])], ..saying(head, &text) };
+    let asking = |head: &RunHead| Entry {
+        asks: vec![ask(head, head.last_seq, &[("b", 1)])],
+        governance_epoch: 1,
+        ..saying(head, &text)
+    };
     let (mut written, error) = loop {
         match append(&store, asking(&head)).await {
             Ok(appended) => head = appended.head,
@@ -379,7 +389,7 @@ async fn a_hundred_runs_settle_in_one_batch() {
     let mut asks = Vec::new();
     for number in 0..100 {
         let head = create(&store, number).await;
-        asks.push(Entry { asks: vec![ask(&head, number, &[("b", 2)])], ..entry(&head) });
+        asks.push(asking(&store, &head, number, &[("b", 2)]).await);
     }
     let mut settlements = Vec::new();
     for answer in store.append(asks, BootInstant(0)).await {

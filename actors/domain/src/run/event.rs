@@ -67,6 +67,9 @@ pub enum RunEvent {
         label: Option<DecisionLabel>,
         /// Why, in words.
         reason: String,
+        /// True if the step lies on a branch that was not chosen: steps behind it alone are skipped too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        branch_not_taken: bool,
     },
     /// A step failed before any call was made for it.
     StepFailed {

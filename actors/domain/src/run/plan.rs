@@ -350,3 +350,22 @@ impl Step {
         })
     }
 }
+
+impl Plan {
+    /// The step and every step that waits for it, directly or not, in plan order.
+    pub fn behind(&self, from: &StepId) -> Vec<StepId> {
+        let mut reached: BTreeSet<&StepId> = BTreeSet::from([from]);
+        loop {
+            let before = reached.len();
+            for step in &self.steps {
+                if step.dependencies().any(|on| reached.contains(on)) {
+                    reached.insert(&step.step_id);
+                }
+            }
+            if reached.len() == before {
+                break;
+            }
+        }
+        self.steps.iter().map(|step| &step.step_id).filter(|id| reached.contains(id)).cloned().collect()
+    }
+}

@@ -67,6 +67,7 @@ macro_rules! store_conformance {
             settling_releases_the_reservation_once,
             a_poison_entry_holds_nothing_on_a_meter,
             a_budget_put_again_keeps_its_figures,
+            a_budget_that_comes_into_force_is_heard_by_calls_in_the_making,
             a_retired_budget_is_neither_listed_nor_asked_and_keeps_its_figures,
             an_unsound_budget_is_refused,
             a_foreign_tenants_meter_cannot_be_reached_by_its_name,

@@ -36,6 +36,8 @@ struct State {
     tools: BTreeMap<ToolId, Tool>,
     calls: Vec<CallOrder>,
     cancelled: Vec<CallId>,
+    /// Tools whose executor does not hear a cancel.
+    deaf: Vec<ToolId>,
     outcomes: BTreeMap<CallId, KnownOutcome>,
 }
 
@@ -90,6 +92,11 @@ impl FakeTools {
     pub fn hang(&self, tool: &ToolId) {
         let never = |_, _| Box::pin(std::future::pending::<CallResult>()) as Answer;
         self.state().tools.entry(tool.clone()).or_default().behaviour = Arc::new(never);
+    }
+
+    /// From now on calls of the tool go on although they are cancelled.
+    pub fn deafen(&self, tool: &ToolId) {
+        self.state().deaf.push(tool.clone());
     }
 
     /// How many calls of the tool may run side by side; 0 stands for a full executor or an open circuit.
@@ -167,6 +174,7 @@ impl Tools for FakeTools {
             return not_started("dispatch-window-missed", "the admission is older than two seconds");
         }
         let call_id = order.call_id;
+        let deaf = self.state().deaf.contains(&order.tool_id);
         let answer = {
             let mut state = self.state();
             let Some(tool) = state.tools.get_mut(&order.tool_id) else {
@@ -184,7 +192,7 @@ impl Tools for FakeTools {
         let cancelled = async { cancels.wait_for(|_| self.state().cancelled.contains(&call_id)).await.is_ok() };
         let result = tokio::select! {
             biased;
-            true = cancelled => CallResult { ending: CallEnding::Cancelled, measured: None, latency_ms: 1 },
+            true = cancelled, if !deaf => CallResult { ending: CallEnding::Cancelled, measured: None, latency_ms: 1 },
             result = answer => result,
         };
         drop(permit);
