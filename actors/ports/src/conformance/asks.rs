@@ -44,7 +44,7 @@ pub async fn an_admission_is_the_record_as_it_was_written(f: &Fixture) {
         ..entry(&head)
     };
     let began = BootInstant(77);
-    let mut answers = f.journal.append(vec![entry], began).await;
+    let mut answers = f.journal.append(vec![f.up_to_date(entry).await], began).await;
     let appended = answers.remove(0).unwrap();
     let [AskOutcome::Admitted(admitted)] = appended.asks.as_slice() else { panic!("{:?}", appended.asks) };
     assert_eq!((admitted.seq(), admitted.run_key(), admitted.append_began()), (3, head.run_key, began));
