@@ -11,6 +11,7 @@ pub mod ids;
 pub mod json;
 pub mod pipeline;
 pub mod quantity;
+pub mod redact;
 pub mod registry;
 pub mod run;
 pub mod time;

@@ -6,4 +6,16 @@
 
 pub mod briefing;
 pub mod bundled;
+pub mod client;
+pub mod limits;
+pub mod serve;
+pub mod server;
 pub mod tool;
+
+#[cfg(test)]
+mod serve_tests;
+mod wire;
+
+pub use client::ExecutorClient;
+pub use serve::serve;
+pub use server::ToolServer;

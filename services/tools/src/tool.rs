@@ -13,7 +13,7 @@ use signalbox_domain::governance::grant::Constraints;
 use signalbox_domain::ids::{CallId, RunId, StepId, TenantId, ToolId};
 use signalbox_domain::quantity::{BudgetCategory, Usage};
 use signalbox_domain::run::event::{ArtifactRef, Evidence};
-use tokio::sync::mpsc;
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -65,8 +65,8 @@ pub struct ToolCall {
     pub deadline: Instant,
     /// The bounds of the grant; the tool enforces them where it connects or opens.
     pub constraints: Constraints,
-    /// Fires when the call is cancelled or its deadline has passed. The server drops the tool's future at the same
-    /// time, so only work on other threads or tasks has to look at it.
+    /// Fires when the call is cancelled or its deadline has passed. The future of a tool without side effects is
+    /// dropped at the same time. A tool with side effects gets a moment to say what it has done.
     pub cancelled: CancellationToken,
 }
 
@@ -143,9 +143,26 @@ impl ToolOutcome {
 pub trait Tool: Send + Sync + 'static {
     /// What it is. Must always be the same.
     fn descriptor(&self) -> Descriptor;
-    /// Runs one call. The future is dropped when the call is cancelled or its deadline passes, so nothing may be left
-    /// half done across an await.
+    /// Runs one call. When it is cancelled or its deadline passes, the future of a tool without side effects is dropped
+    /// at its next await; one with side effects should look at [`ToolCall::cancelled`] before each effect and answer
+    /// [`ToolOutcome::Cancelled`] only if it had none.
     async fn run(&self, call: ToolCall, progress: ProgressSink) -> ToolOutcome;
+    /// What became of a call that this process knows nothing of. Only tools of [`Recovery::Deduplicating`], which keep
+    /// their own record across restarts, can say.
+    async fn recall(&self, _call: CallId) -> Recall {
+        Recall::NotKept
+    }
+}
+
+/// What a tool remembers of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Recall {
+    /// It ended like this.
+    Ended(ToolOutcome),
+    /// It certainly never began.
+    NotSeen,
+    /// The tool keeps no record.
+    NotKept,
 }
 
 /// A line of progress.
@@ -157,15 +174,15 @@ pub struct ProgressLine {
     pub percent: Option<u8>,
 }
 
-/// Where a tool says how far it is. Progress is a courtesy: a line nobody has room for is dropped.
+/// Where a tool says how far it is. Progress is a courtesy: lines that are not read in time are dropped.
 #[derive(Debug, Clone)]
 pub struct ProgressSink {
-    lines: Option<mpsc::Sender<ProgressLine>>,
+    lines: Option<broadcast::Sender<ProgressLine>>,
 }
 
 impl ProgressSink {
     /// A sink into a channel.
-    pub fn new(lines: mpsc::Sender<ProgressLine>) -> Self {
+    pub const fn new(lines: broadcast::Sender<ProgressLine>) -> Self {
         Self { lines: Some(lines) }
     }
     /// A sink that drops everything.
@@ -176,8 +193,8 @@ impl ProgressSink {
     pub fn report(&self, message: impl AsRef<str>, percent: Option<u8>) {
         if let Some(lines) = &self.lines {
             let message = message.as_ref().chars().take(PROGRESS_CHARS_MAX).collect();
-            // A full or closed channel means that nobody listens just now.
-            let _ = lines.try_send(ProgressLine { message, percent: percent.map(|p| p.min(100)) });
+            // An error means that nobody listens just now.
+            let _ = lines.send(ProgressLine { message, percent: percent.map(|p| p.min(100)) });
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::governance::grant::Grant;
+use crate::governance::grant::{Grant, GrantScope};
 use crate::governance::kill_switch::KillSwitch;
+use crate::governance::target::Target;
 use crate::governance::throttle::BucketRule;
-use crate::ids::{GrantId, SwitchId};
+use crate::ids::{GrantId, RunId, SwitchId};
 use crate::time::UnixMs;
 
 /// One change, in the order of epochs.
@@ -44,4 +45,84 @@ pub struct EpochChange {
     pub at_unix_ms: UnixMs,
     /// What changed.
     pub change: GovernanceChange,
+}
+
+/// All switches, shared grants and bucket rules: the fold of the changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GovernanceState {
+    /// The last change applied.
+    pub epoch: u64,
+    /// Switches, the disarmed ones too, in the order they were first armed.
+    pub switches: Vec<KillSwitch>,
+    /// Shared grants, the revoked ones too: they are why a call is denied as `all-matches-revoked`.
+    pub grants: Vec<Grant>,
+    /// The rules of the token buckets.
+    pub buckets: Vec<BucketRule>,
+}
+
+impl GovernanceState {
+    /// The state after these changes, oldest first.
+    pub fn fold<'a>(changes: impl IntoIterator<Item = &'a EpochChange>) -> Self {
+        let mut state = Self::default();
+        for change in changes {
+            state.apply(change);
+        }
+        state
+    }
+
+    /// Applies one change. A change that was applied before does nothing again.
+    pub fn apply(&mut self, change: &EpochChange) {
+        if change.epoch <= self.epoch {
+            return;
+        }
+        self.epoch = change.epoch;
+        match &change.change {
+            GovernanceChange::SwitchArmed(switch) => {
+                put(&mut self.switches, switch, |known| known.switch_id == switch.switch_id);
+            }
+            GovernanceChange::SwitchDisarmed { switch_id, at_unix_ms } => {
+                if let Some(switch) = self.switches.iter_mut().find(|known| &known.switch_id == switch_id) {
+                    switch.disarmed_at_unix_ms.get_or_insert(*at_unix_ms);
+                }
+            }
+            GovernanceChange::GrantIssued(grant) => {
+                put(&mut self.grants, grant, |known| known.grant_id == grant.grant_id);
+            }
+            GovernanceChange::GrantRevoked { grant_id, at_unix_ms } => {
+                if let Some(grant) = self.grants.iter_mut().find(|known| &known.grant_id == grant_id) {
+                    grant.revoked_at_unix_ms.get_or_insert(*at_unix_ms);
+                }
+            }
+            GovernanceChange::ThrottlesSet(rules) => self.buckets.clone_from(rules),
+        }
+    }
+}
+
+fn put<T: Clone>(known: &mut Vec<T>, new: &T, is_same: impl Fn(&T) -> bool) {
+    match known.iter_mut().find(|other| is_same(other)) {
+        Some(old) => old.clone_from(new),
+        None => known.push(new.clone()),
+    }
+}
+
+/// True if the change could alter what the gate says to a call with this target. When in doubt it says yes: the gate
+/// is asked again, and that costs nothing but time.
+pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
+    match change {
+        GovernanceChange::SwitchArmed(switch) => switch.matches(target),
+        GovernanceChange::GrantIssued(grant) => {
+            grant.tenant_id == target.tenant_id
+                && grant.tool_id == target.tool_id
+                && match grant.scope {
+                    GrantScope::PerRun => grant.scope_key.parse().is_ok_and(|run_id: RunId| run_id == target.run_id),
+                    GrantScope::PerUser => grant.scope_key == target.user_id.as_str(),
+                    // A target knows neither its session nor its instance.
+                    GrantScope::PerSession | GrantScope::PerPipelineInstance | GrantScope::PerTenant => true,
+                }
+        }
+        // These name only an id, or replace rules that are not known here.
+        GovernanceChange::SwitchDisarmed { .. }
+        | GovernanceChange::GrantRevoked { .. }
+        | GovernanceChange::ThrottlesSet(_) => true,
+    }
 }

@@ -2,9 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ActorId, GrantId, SecretId, TenantId, ToolId};
+use crate::catalog::version::{range_matches, range_parses};
+use crate::ids::{ActorId, GrantId, RunId, SecretId, TenantId, ToolId};
 use crate::quantity::Micros;
 use crate::time::UnixMs;
+
+/// How long after its end an expired grant can still be renewed: 24 hours (GRA-011).
+pub const RENEWAL_WINDOW_MS: i64 = 24 * 3_600 * 1_000;
 
 /// What a grant is tied to (GRA-001).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -20,6 +24,33 @@ pub enum GrantScope {
     PerPipelineInstance,
     /// One run.
     PerRun,
+}
+
+impl GrantScope {
+    /// All five, from the most specific to the least.
+    pub const ALL: [Self; 5] =
+        [Self::PerRun, Self::PerPipelineInstance, Self::PerSession, Self::PerUser, Self::PerTenant];
+
+    /// How specific it is; the highest live match decides (GRA-001).
+    pub const fn priority(self) -> u8 {
+        match self {
+            Self::PerRun => 100,
+            Self::PerPipelineInstance => 80,
+            Self::PerSession => 60,
+            Self::PerUser => 40,
+            Self::PerTenant => 20,
+        }
+    }
+
+    /// The longest life of such a grant in seconds; `None`: until its run or instance is over (GRA-007).
+    pub const fn ttl_seconds_max(self) -> Option<i64> {
+        match self {
+            Self::PerRun | Self::PerPipelineInstance => None,
+            Self::PerSession => Some(12 * 3_600),
+            Self::PerUser => Some(30 * 86_400),
+            Self::PerTenant => Some(90 * 86_400),
+        }
+    }
 }
 
 /// Bounds on what may be done with a grant. An absent bound does not bind; an empty list allows nothing.
@@ -85,4 +116,231 @@ pub struct Grant {
     pub rationale: String,
     /// Names the record of its issue.
     pub audit_event_id: String,
+}
+
+/// What a grant is looked up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantQuery<'a> {
+    /// The tenant.
+    pub tenant_id: &'a TenantId,
+    /// The tool.
+    pub tool_id: &'a ToolId,
+    /// The version of the tool that would be used.
+    pub tool_semver: &'a str,
+    /// The run.
+    pub run_id: RunId,
+    /// Who submitted the run.
+    pub user_id: &'a ActorId,
+    /// The session, if there is one.
+    pub session_id: Option<&'a str>,
+    /// The instance of a pipeline, if the run belongs to one.
+    pub pipeline_instance: Option<&'a str>,
+}
+
+/// Why there is no grant for a call (GRA-003).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum GrantDenialReason {
+    /// None was ever issued for this tool, version, tenant and scope.
+    #[error("no grant matches")]
+    NoMatchingGrant,
+    /// Those that match have all expired.
+    #[error("all matching grants have expired")]
+    AllMatchesExpired,
+    /// Those that match are all dead, at least one because it was revoked.
+    #[error("all matching grants are revoked or have expired")]
+    AllMatchesRevoked,
+}
+
+impl GrantDenialReason {
+    /// Stable code.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NoMatchingGrant => "no-matching-grant",
+            Self::AllMatchesExpired => "all-matches-expired",
+            Self::AllMatchesRevoked => "all-matches-revoked",
+        }
+    }
+}
+
+/// The grant that decides: the most specific that is live; among equals the one issued last, then the smallest id
+/// (GRA-001, GRA-002, GRA-005).
+///
+/// # Errors
+/// The reason why none is live.
+pub fn resolve_grant<'a>(
+    grants: impl Iterator<Item = &'a Grant>,
+    query: &GrantQuery<'_>,
+    now: UnixMs,
+) -> Result<&'a Grant, GrantDenialReason> {
+    let mut best: Option<&Grant> = None;
+    let (mut expired, mut revoked) = (false, false);
+    for grant in grants.filter(|grant| grant.matches(query)) {
+        if grant.revoked_at_unix_ms.is_some() {
+            revoked = true;
+        } else if grant.is_expired(now) {
+            expired = true;
+        } else if best.is_none_or(|best| grant.precedes(best)) {
+            best = Some(grant);
+        }
+    }
+    match best {
+        Some(grant) => Ok(grant),
+        None if revoked => Err(GrantDenialReason::AllMatchesRevoked),
+        None if expired => Err(GrantDenialReason::AllMatchesExpired),
+        None => Err(GrantDenialReason::NoMatchingGrant),
+    }
+}
+
+impl Grant {
+    /// Tool, version, tenant and scope key are exactly those asked for (GRA-006, ADM-012).
+    pub fn matches(&self, query: &GrantQuery<'_>) -> bool {
+        &self.tool_id == query.tool_id
+            && &self.tenant_id == query.tenant_id
+            && self.scope_key_matches(query)
+            && range_matches(&self.tool_range, query.tool_semver)
+    }
+
+    /// Past its end.
+    pub fn is_expired(&self, now: UnixMs) -> bool {
+        self.expires_at_unix_ms.is_some_and(|end| now >= end)
+    }
+
+    fn scope_key_matches(&self, query: &GrantQuery<'_>) -> bool {
+        let key = self.scope_key.as_str();
+        match self.scope {
+            GrantScope::PerRun => key.parse().is_ok_and(|run_id: RunId| run_id == query.run_id),
+            GrantScope::PerPipelineInstance => query.pipeline_instance == Some(key),
+            GrantScope::PerSession => query.session_id == Some(key),
+            GrantScope::PerUser => key == query.user_id.as_str(),
+            GrantScope::PerTenant => key == query.tenant_id.as_str(),
+        }
+    }
+
+    fn precedes(&self, other: &Self) -> bool {
+        let rank = |grant: &Self| (grant.scope.priority(), grant.issued_at_unix_ms);
+        rank(self).cmp(&rank(other)).then_with(|| other.grant_id.cmp(&self.grant_id)).is_gt()
+    }
+
+    /// Checks that the grant makes sense before it is issued (GRA-006, GRA-007).
+    ///
+    /// # Errors
+    /// The first thing that does not.
+    pub fn validate(&self) -> Result<(), GrantError> {
+        if self.rationale.trim().is_empty() {
+            return Err(GrantError::RationaleRequired);
+        }
+        if self.audit_event_id.trim().is_empty() {
+            return Err(GrantError::AuditRequired);
+        }
+        if !range_parses(&self.tool_range) {
+            return Err(GrantError::BadToolRange(self.tool_range.chars().take(64).collect()));
+        }
+        if self.scope_key.is_empty()
+            || (self.scope == GrantScope::PerTenant && self.scope_key != self.tenant_id.as_str())
+        {
+            return Err(GrantError::BadScopeKey);
+        }
+        if let Some(ttl) = self.scope.ttl_seconds_max() {
+            let last = self.issued_at_unix_ms.plus_seconds(ttl);
+            if self.expires_at_unix_ms.is_none_or(|end| end > last) {
+                return Err(GrantError::TtlTooLong { seconds_max: ttl });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a grant is not issued or renewed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// No reason given.
+    #[error("`rationale` is empty; say why the grant is needed")]
+    RationaleRequired,
+    /// No record named.
+    #[error("`auditEventId` is empty; name the record of this decision")]
+    AuditRequired,
+    /// Not a range of versions.
+    #[error("`{0}` is not a range of versions, such as ^1.0.0")]
+    BadToolRange(String),
+    /// No scope key, or one that contradicts the tenant.
+    #[error("`scopeKey` must name what the grant is tied to; for `per-tenant` it is the tenant itself")]
+    BadScopeKey,
+    /// It would live too long.
+    #[error("a grant of this scope must end within {seconds_max} seconds")]
+    TtlTooLong {
+        /// The longest life.
+        seconds_max: i64,
+    },
+    /// A revoked grant stays revoked.
+    #[error("the grant was revoked; issue a new one")]
+    Revoked,
+    /// Expired for too long.
+    #[error("the grant expired more than 24 hours ago; issue a new one")]
+    ExpiredTooLong,
+}
+
+impl GrantError {
+    /// Stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::RationaleRequired => "rationale-required",
+            Self::AuditRequired => "audit-required",
+            Self::BadToolRange(_) => "tool-range-invalid",
+            Self::BadScopeKey => "scope-key-invalid",
+            Self::TtlTooLong { .. } => "ttl-too-long",
+            Self::Revoked => "grant-revoked",
+            Self::ExpiredTooLong => "grant-expired",
+        }
+    }
+}
+
+/// What a renewal is asked for with (GRA-010).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// Names the new grant.
+    pub grant_id: GrantId,
+    /// Who renews it.
+    pub issued_by: ActorId,
+    /// When the new one ends.
+    pub expires_at_unix_ms: Option<UnixMs>,
+    /// Why.
+    pub rationale: String,
+    /// Names the record of the renewal.
+    pub audit_event_id: String,
+}
+
+/// A renewed grant, beside the id of the one it continues (GRA-011).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenewedGrant {
+    /// The new grant.
+    pub grant: Grant,
+    /// The one before.
+    pub renewed_from_grant_id: GrantId,
+}
+
+/// Makes a new grant that continues an old one (GRA-010, GRA-011).
+///
+/// # Errors
+/// A renewal without rationale or record, of a revoked grant, of one that expired more than 24 hours ago, or for longer
+/// than its scope allows.
+pub fn renew_grant(old: &Grant, renewal: Renewal, now: UnixMs) -> Result<RenewedGrant, GrantError> {
+    let grant = Grant {
+        grant_id: renewal.grant_id,
+        issued_by: renewal.issued_by,
+        issued_at_unix_ms: now,
+        expires_at_unix_ms: renewal.expires_at_unix_ms,
+        revoked_at_unix_ms: None,
+        rationale: renewal.rationale,
+        audit_event_id: renewal.audit_event_id,
+        ..old.clone()
+    };
+    grant.validate()?;
+    if old.revoked_at_unix_ms.is_some() {
+        return Err(GrantError::Revoked);
+    }
+    if old.expires_at_unix_ms.is_some_and(|end| now.since(end) > RENEWAL_WINDOW_MS) {
+        return Err(GrantError::ExpiredTooLong);
+    }
+    Ok(RenewedGrant { grant, renewed_from_grant_id: old.grant_id.clone() })
 }

@@ -2,8 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ActorId, SwitchId, TenantId};
+use crate::governance::target::Target;
+use crate::ids::{ActorId, AgentId, ProviderId, RegionId, SwitchId, TenantId, ToolId};
+use crate::registry::AGENT_FAMILIES;
 use crate::time::UnixMs;
+
+/// Planes that a family switch may name although they are no family (OVL-025).
+pub const RESERVED_PLANES: [&str; 3] = ["creative-autonomy", "kernel", "turns"];
+/// What a switch may offer in place of a blank failure (KIL-011).
+pub const SAFE_DEGRADATION_MODES: [&str; 4] = ["cached-answer", "read-only", "queue-for-later", "human-handover"];
+/// Most bytes of a reason or of the text shown to customers.
+pub const SWITCH_TEXT_BYTES_MAX: usize = 2_000;
 
 /// What a switch stops (KIL-001).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,6 +32,38 @@ pub enum SwitchScope {
     Tool,
     /// Everything.
     Global,
+}
+
+impl SwitchScope {
+    /// All seven.
+    pub const ALL: [Self; 7] =
+        [Self::Agent, Self::Family, Self::Tenant, Self::Provider, Self::Region, Self::Tool, Self::Global];
+
+    /// How broad it is; among several the broadest is blamed (KIL-002).
+    pub const fn breadth(self) -> u8 {
+        match self {
+            Self::Global => 6,
+            Self::Region => 5,
+            Self::Provider => 4,
+            Self::Tenant => 3,
+            Self::Family => 2,
+            Self::Agent => 1,
+            Self::Tool => 0,
+        }
+    }
+
+    /// The wire string.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Family => "family",
+            Self::Tenant => "tenant",
+            Self::Provider => "provider",
+            Self::Region => "region",
+            Self::Tool => "tool",
+            Self::Global => "global",
+        }
+    }
 }
 
 /// An armed or formerly armed switch (KIL-005).
@@ -56,4 +97,131 @@ pub struct KillSwitch {
     /// When it was disarmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disarmed_at_unix_ms: Option<UnixMs>,
+}
+
+/// Why a switch makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SwitchError {
+    /// A `global` switch that names a target, or another one that names none.
+    #[error("`targetId` must name what is stopped, and must be absent for scope `global`")]
+    BadTarget,
+    /// A family that does not exist.
+    #[error("`{0}` is neither an agent family nor one of the planes creative-autonomy, kernel and turns")]
+    UnknownFamily(String),
+    /// A tenant's switch for another tenant.
+    #[error("a switch of one tenant cannot stop another tenant")]
+    TwoTenants,
+    /// No reason.
+    #[error("`reason` is empty; say why the switch is armed")]
+    NoReason,
+    /// Nothing to show to customers.
+    #[error("`userVisibleStatusCopy` is empty; say what customers are to read")]
+    NoStatusCopy,
+    /// A text that is too long.
+    #[error("`reason` and `userVisibleStatusCopy` may have at most {SWITCH_TEXT_BYTES_MAX} bytes each")]
+    TextTooLong,
+    /// An unknown way to degrade.
+    #[error("`{0}` is no degradation mode; use cached-answer, read-only, queue-for-later or human-handover")]
+    UnknownDegradationMode(String),
+    /// It would end before it begins.
+    #[error("`expiresAtUnixMs` lies before the switch is armed")]
+    ExpiresTooEarly,
+}
+
+impl SwitchError {
+    /// Stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::BadTarget => "switch-target-invalid",
+            Self::UnknownFamily(_) => "unknown-family",
+            Self::TwoTenants => "switch-two-tenants",
+            Self::NoReason => "reason-required",
+            Self::NoStatusCopy => "status-copy-required",
+            Self::TextTooLong => "switch-text-too-long",
+            Self::UnknownDegradationMode(_) => "unknown-degradation-mode",
+            Self::ExpiresTooEarly => "switch-expires-too-early",
+        }
+    }
+}
+
+impl KillSwitch {
+    /// Checks that the switch makes sense before it is armed.
+    ///
+    /// # Errors
+    /// The first thing that does not.
+    pub fn validate(&self) -> Result<(), SwitchError> {
+        let quoted = |text: &str| text.chars().take(64).collect::<String>();
+        let well_formed = |id: &str| match self.scope {
+            SwitchScope::Agent => AgentId::new(id).is_ok(),
+            SwitchScope::Tenant => TenantId::new(id).is_ok(),
+            SwitchScope::Provider => ProviderId::new(id).is_ok(),
+            SwitchScope::Region => RegionId::new(id).is_ok(),
+            SwitchScope::Tool => ToolId::new(id).is_ok(),
+            SwitchScope::Family | SwitchScope::Global => true,
+        };
+        match (self.scope, self.target_id.as_deref()) {
+            (SwitchScope::Global, None) => {}
+            (SwitchScope::Family, Some(id)) if !AGENT_FAMILIES.contains(&id) && !RESERVED_PLANES.contains(&id) => {
+                return Err(SwitchError::UnknownFamily(quoted(id)));
+            }
+            (SwitchScope::Tenant, Some(id)) if self.tenant_id.as_ref().is_some_and(|tenant| tenant.as_str() != id) => {
+                return Err(SwitchError::TwoTenants);
+            }
+            (SwitchScope::Global, Some(_)) | (_, None) => return Err(SwitchError::BadTarget),
+            (_, Some(id)) if !well_formed(id) => return Err(SwitchError::BadTarget),
+            (_, Some(_)) => {}
+        }
+        if self.reason.trim().is_empty() {
+            return Err(SwitchError::NoReason);
+        }
+        if self.user_visible_status_copy.trim().is_empty() {
+            return Err(SwitchError::NoStatusCopy);
+        }
+        if self.reason.len().max(self.user_visible_status_copy.len()) > SWITCH_TEXT_BYTES_MAX {
+            return Err(SwitchError::TextTooLong);
+        }
+        match self.safe_degradation_mode_id.as_deref() {
+            Some(mode) if !SAFE_DEGRADATION_MODES.contains(&mode) => {
+                return Err(SwitchError::UnknownDegradationMode(quoted(mode)));
+            }
+            Some(_) | None => {}
+        }
+        if self.expires_at_unix_ms.is_some_and(|end| end <= self.armed_at_unix_ms) {
+            return Err(SwitchError::ExpiresTooEarly);
+        }
+        Ok(())
+    }
+
+    /// Neither disarmed nor expired (KIL-005). A switch that lies in the store is in force, whatever this machine's
+    /// clock says about when it was armed.
+    pub fn is_active(&self, now: UnixMs) -> bool {
+        self.disarmed_at_unix_ms.is_none() && self.expires_at_unix_ms.is_none_or(|end| now < end)
+    }
+
+    /// True if it stops calls with this target, as long as it is active.
+    pub fn matches(&self, target: &Target) -> bool {
+        if self.tenant_id.as_ref().is_some_and(|tenant| tenant != &target.tenant_id) {
+            return false;
+        }
+        let names = |id: Option<&str>| id.is_some() && id == self.target_id.as_deref();
+        match self.scope {
+            SwitchScope::Global => true,
+            SwitchScope::Agent => names(Some(target.agent_id.as_str())),
+            SwitchScope::Family => names(target.family.as_deref()),
+            SwitchScope::Tenant => names(Some(target.tenant_id.as_str())),
+            SwitchScope::Provider => names(target.provider_id.as_ref().map(ProviderId::as_str)),
+            SwitchScope::Region => names(target.region.as_ref().map(RegionId::as_str)),
+            SwitchScope::Tool => names(Some(target.tool_id.as_str())),
+        }
+    }
+}
+
+/// The switch that stops a call, if any does: the broadest, among equals the earliest armed, then the smallest id
+/// (KIL-002, KIL-004).
+pub fn decide_execution<'a>(switches: &'a [KillSwitch], target: &Target, now: UnixMs) -> Option<&'a KillSwitch> {
+    switches.iter().filter(|switch| switch.is_active(now) && switch.matches(target)).min_by(|a, b| {
+        (b.scope.breadth().cmp(&a.scope.breadth()))
+            .then_with(|| a.armed_at_unix_ms.cmp(&b.armed_at_unix_ms))
+            .then_with(|| a.switch_id.cmp(&b.switch_id))
+    })
 }

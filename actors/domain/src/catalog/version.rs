@@ -1,0 +1,120 @@
+//! Versions and ranges of versions (REG-008, CAT-010).
+
+use semver::{Version, VersionReq};
+
+/// True for `1.2.3` and `1.2.3-pre.1`: three runs of ASCII digits, then perhaps a hyphen and letters, digits, dots and
+/// hyphens (REG-008). It is wider than SemVer on purpose, and knows no build metadata.
+pub fn is_version(text: &str) -> bool {
+    let (numbers, pre) = match text.split_once('-') {
+        Some((numbers, pre)) => (numbers, Some(pre)),
+        None => (text, None),
+    };
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let pre_fits =
+        |pre: &str| !pre.is_empty() && pre.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-');
+    numbers.split('.').count() == 3 && numbers.split('.').all(digits) && pre.is_none_or(pre_fits)
+}
+
+/// True if the text is a range of versions.
+pub fn range_parses(range: &str) -> bool {
+    VersionReq::parse(range).is_ok()
+}
+
+/// True if the version lies in the range, both read as the `semver` crate does. What it cannot parse matches nothing.
+pub fn range_matches(range: &str, version: &str) -> bool {
+    match (VersionReq::parse(range), Version::parse(version)) {
+        (Ok(range), Ok(version)) => range.matches(&version),
+        (Err(_), _) | (_, Err(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_exactly_those_of_the_stated_pattern() {
+        let long = format!("0.0.0-{}", "a".repeat(300));
+        for version in [
+            "1.2.3",
+            "0.0.0",
+            "10.20.30",
+            "01.2.3",
+            "1.02.3",
+            "1.2.003",
+            "1.0.0-rc.1",
+            "1.0.0-0.3.7",
+            "1.0.0-x.7.z.92",
+            "1.2.3-01",
+            "1.2.3-a..b",
+            "1.2.3-.a",
+            "1.2.3-a.",
+            "1.2.3--",
+            &long,
+        ] {
+            assert!(is_version(version), "{version}");
+        }
+        for version in [
+            "",
+            "1.2",
+            "1.2.3.4",
+            "v1.2.3",
+            "=1.2.3",
+            "1.2.3+b",
+            "1.2.3-a+b",
+            "TBD",
+            "latest",
+            "1.2.x",
+            "1.2.3-",
+            "1..3",
+            "1.2.3-al_pha",
+            "1.2.3-é",
+            "١.٢.٣",
+            "１.2.3",
+            "1.-2.3",
+            "1.2.3-a b",
+            "1.2.3\0",
+            "1.2.3\n",
+            " 1.2.3",
+            "1.2.3-a/b",
+        ] {
+            assert!(!is_version(version), "{version}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_read_as_the_semver_crate_does() {
+        for (range, version, matches) in [
+            ("^1.2.3", "1.2.3", true),
+            ("^1.2.3", "2.0.0", false),
+            ("^1.2.3", "1.2.2", false),
+            ("^1.2.3", "1.3.0-alpha", false),
+            ("^1.2.3-alpha", "1.2.3", true),
+            ("^0.2.3", "0.2.9", true),
+            ("^0.0.3", "0.0.3", true),
+            ("^0.0.3", "0.0.4", false),
+            ("~1.2.3", "1.3.0", false),
+            ("~1.2", "1.2.0", true),
+            ("~0.2", "0.2.7", true),
+            (">=1.2.3, <2.0.0", "1.5.0", true),
+            (">=1.0.0, <1.0.0", "1.0.0", false),
+            (">1.2.3", "1.2.3", false),
+            ("<=1.2.3", "1.2.3", true),
+            ("<2.0.0", "2.0.0-alpha", false),
+            ("=1.2.3", "1.2.4", false),
+            ("1.2.3", "1.2.3", true),
+            ("1.2.3", "1.9.0", true),
+            ("1.2.*", "1.2.7", true),
+            ("*", "7.0.0", true),
+            (">=2.0.0", "10.0.0", true),
+        ] {
+            assert_eq!(range_matches(range, version), matches, "{range} {version}");
+        }
+    }
+
+    #[test]
+    fn what_semver_cannot_parse_matches_nothing() {
+        assert!(is_version("1.2.3-01") && !range_matches("*", "1.2.3-01"));
+        assert!(!range_matches("not a range", "1.0.0"));
+    }
+}

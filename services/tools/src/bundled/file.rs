@@ -1,0 +1,120 @@
+//! `file.read` and `file.write`: the files of a run.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use signalbox_domain::canonical::sha256_hex;
+use signalbox_domain::quantity::BudgetCategory;
+use signalbox_domain::run::event::ArtifactRef;
+
+use super::run_files::RunFiles;
+use super::shared::{args, base_usage, blocking, ceiling_units, check_price, descriptor, outcome, refusal};
+use crate::tool::{Answer, Descriptor, Failure, ProgressSink, Tool, ToolCall, ToolOutcome};
+
+/// Writes a file of the run.
+#[derive(Debug)]
+pub(crate) struct FileWrite(pub(crate) Arc<RunFiles>);
+
+/// Reads a file of the run.
+#[derive(Debug)]
+pub(crate) struct FileRead(pub(crate) Arc<RunFiles>);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteArgs {
+    path: String,
+    /// Text, or any other JSON, which is then written as such.
+    content: Value,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadArgs {
+    path: String,
+}
+
+impl FileWrite {
+    async fn write(&self, call: ToolCall) -> Result<ToolOutcome, Failure> {
+        let WriteArgs { path, content } = args(&call.args)?;
+        check_price(&call)?;
+        let bytes = match content {
+            Value::String(text) => text.into_bytes(),
+            other => format!("{other:#}\n").into_bytes(),
+        };
+        if bytes.len() as u64 > ceiling_units(&call, BudgetCategory::StorageBytes) {
+            return Err(refusal("ceiling-too-low", "the file is larger than the storage reserved for this call"));
+        }
+        let (files, call_for_work, path_for_work) = (Arc::clone(&self.0), call.clone(), path.clone());
+        let written = blocking(move || {
+            let may_go_on = || !call_for_work.cancelled.is_cancelled();
+            files.write(&call_for_work.tenant_id, call_for_work.run_id, &path_for_work, &bytes, may_go_on)
+        });
+        let Some(written) = written.await? else { return Ok(ToolOutcome::Cancelled) };
+        let mut measured = base_usage(&call.tool_id);
+        measured.insert(BudgetCategory::StorageBytes, written.size as f64);
+        Ok(ToolOutcome::Ok(Answer {
+            output: json!({ "path": path, "sha256": written.sha256, "size": written.size }),
+            evidence: None,
+            artifacts: vec![ArtifactRef {
+                media_type: media_type(&path).to_owned(),
+                persisted_key: written.persisted_key,
+                sha256: written.sha256,
+                size: written.size,
+                name: path.clone(),
+            }],
+            effects: vec![format!("wrote {path}")],
+            measured: Some(measured),
+        }))
+    }
+}
+
+impl FileRead {
+    async fn read(&self, call: ToolCall) -> Result<ToolOutcome, Failure> {
+        let ReadArgs { path } = args(&call.args)?;
+        check_price(&call)?;
+        let measured = base_usage(&call.tool_id);
+        let (files, path_for_work) = (Arc::clone(&self.0), path.clone());
+        let content = blocking(move || files.read(&call.tenant_id, call.run_id, &path_for_work)).await?;
+        let (sha256, size) = (sha256_hex(content.as_bytes()), content.len());
+        let output = json!({ "path": path, "content": content, "sha256": sha256, "size": size });
+        Ok(ToolOutcome::Ok(Answer::new(output, measured)))
+    }
+}
+
+#[async_trait]
+impl Tool for FileWrite {
+    fn descriptor(&self) -> Descriptor {
+        descriptor("file.write", true)
+    }
+    async fn run(&self, call: ToolCall, _: ProgressSink) -> ToolOutcome {
+        outcome(self.write(call).await)
+    }
+}
+
+#[async_trait]
+impl Tool for FileRead {
+    fn descriptor(&self) -> Descriptor {
+        descriptor("file.read", false)
+    }
+    async fn run(&self, call: ToolCall, _: ProgressSink) -> ToolOutcome {
+        outcome(self.read(call).await)
+    }
+}
+
+/// The media type of a name, by its ending.
+fn media_type(path: &str) -> &'static str {
+    let ending = path.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
+    match ending.as_str() {
+        "md" | "markdown" => "text/markdown",
+        "html" | "htm" => "text/html",
+        "txt" => "text/plain",
+        "csv" => "text/csv",
+        "json" => "application/json",
+        "xml" => "application/xml",
+        "ics" => "text/calendar",
+        "svg" => "image/svg+xml",
+        _ => "application/octet-stream",
+    }
+}

@@ -1,0 +1,246 @@
+//! The executor client: the only code that can reach a tool, and it takes an [`Admitted`] by value (I1).
+//!
+//! It never sends a call twice. What it cannot know it calls unknown; what certainly did not happen it calls not
+//! started; and an executor that breaks the contract is told apart from a tool that failed.
+
+mod answer;
+mod breaker;
+mod dispatch;
+mod executor;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_transport;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use signalbox_domain::ids::{CallId, ToolId};
+use signalbox_domain::run::step::{CallEnding, CallResult};
+use signalbox_ports::clock::Clock;
+use signalbox_ports::journal::Admitted;
+use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit, Tools};
+use signalbox_proto::v1::tool_executor_client::ToolExecutorClient;
+use signalbox_proto::v1::tool_executor_server::{ToolExecutor, ToolExecutorServer};
+use tokio::io::DuplexStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint as Target, Uri};
+
+use self::breaker::Breaker;
+use self::dispatch::WatchedChannel;
+use self::executor::Executor;
+use crate::limits::{HTTP2_WINDOW, MESSAGE_BYTES_MAX};
+use crate::server::ToolServer;
+
+/// Calls that may run on one executor at once, unless configured otherwise.
+pub const CONCURRENCY_DEFAULT: usize = 64;
+/// How long a connection may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// Bytes in flight inside the process.
+const DUPLEX_BYTES: usize = 1024 * 1024;
+
+/// Where an executor is.
+#[derive(Debug, Clone)]
+pub enum Endpoint {
+    /// In this process, behind the same gRPC service.
+    InProcess(ToolServer),
+    /// At `http://host:port`.
+    Uri(String),
+}
+
+/// Why the executors cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// Not an address.
+    #[error("`{0}` is not the address of an executor; use http://host:port")]
+    Address(String),
+    /// It does not answer, or not sensibly.
+    #[error("the executor {name} does not describe its tools: {problem}")]
+    Describe {
+        /// Which.
+        name: String,
+        /// In words.
+        problem: String,
+    },
+    /// Two executors serve one tool.
+    #[error("the tool `{0}` is served twice")]
+    ToolBoundTwice(ToolId),
+}
+
+impl BindError {
+    /// Stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Address(_) => "executor-address-invalid",
+            Self::Describe { .. } => "executor-not-described",
+            Self::ToolBoundTwice(_) => "tool-bound-twice",
+        }
+    }
+}
+
+/// The executors of an installation.
+pub struct ExecutorClient {
+    tools: BTreeMap<ToolId, Bound>,
+}
+
+struct Bound {
+    executor: Arc<Executor>,
+    semver: String,
+}
+
+impl std::fmt::Debug for ExecutorClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExecutorClient").field("tools", &self.tools.keys()).finish_non_exhaustive()
+    }
+}
+
+impl ExecutorClient {
+    /// A client of tools in this process.
+    pub async fn connect_in_process(server: ToolServer, clock: Arc<dyn Clock>) -> Result<Self, BindError> {
+        Self::connect_all([Endpoint::InProcess(server)], CONCURRENCY_DEFAULT, clock).await
+    }
+
+    /// A client of one executor elsewhere.
+    pub async fn connect(uri: &str, clock: Arc<dyn Clock>) -> Result<Self, BindError> {
+        Self::connect_all([Endpoint::Uri(uri.to_owned())], CONCURRENCY_DEFAULT, clock).await
+    }
+
+    /// A client of several executors, each asked what it serves, each with `concurrency` calls at most.
+    pub async fn connect_all(
+        endpoints: impl IntoIterator<Item = Endpoint>,
+        concurrency: usize,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, BindError> {
+        let channels: Result<Vec<_>, _> = endpoints
+            .into_iter()
+            .map(|endpoint| match endpoint {
+                Endpoint::InProcess(server) => Ok(("in-process".to_owned(), in_process(server.service()))),
+                Endpoint::Uri(uri) => remote(&uri).map(|channel| (uri, channel)),
+            })
+            .collect();
+        Self::bind(channels?, concurrency, clock).await
+    }
+
+    /// Asks each executor what it serves.
+    async fn bind(
+        channels: Vec<(String, Channel)>,
+        concurrency: usize,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, BindError> {
+        let mut tools = BTreeMap::new();
+        for (name, channel) in channels {
+            let client = ToolExecutorClient::new(WatchedChannel(channel))
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX);
+            let executor = Arc::new(Executor {
+                name: name.clone(),
+                client,
+                permits: Arc::new(Semaphore::new(concurrency)),
+                breaker: Breaker::default(),
+                clock: Arc::clone(&clock),
+            });
+            let described = executor.describe().await;
+            for (tool, semver) in described.map_err(|problem| BindError::Describe { name, problem })? {
+                let bound = Bound { executor: Arc::clone(&executor), semver };
+                if tools.insert(tool.clone(), bound).is_some() {
+                    return Err(BindError::ToolBoundTwice(tool));
+                }
+            }
+        }
+        Ok(Self { tools })
+    }
+}
+
+/// A channel into a server of this process. Should a connection ever end, the next call makes another.
+fn in_process<E: ToolExecutor>(service: ToolExecutorServer<E>) -> Channel {
+    let (accept, incoming) = mpsc::channel::<std::io::Result<DuplexStream>>(1);
+    let serving = crate::serve::builder().add_service(service);
+    tokio::spawn(async move {
+        // Ends when the channel, and with it the connector, is dropped.
+        if let Err(error) = serving.serve_with_incoming(ReceiverStream::new(incoming)).await {
+            tracing::error!(%error, "the in-process executor ended");
+        }
+    });
+    let connector = tower::service_fn(move |_: Uri| {
+        let accept = accept.clone();
+        async move {
+            let (ours, theirs) = tokio::io::duplex(DUPLEX_BYTES);
+            accept.send(Ok(theirs)).await.map_err(|_| std::io::Error::from(std::io::ErrorKind::NotConnected))?;
+            Ok::<_, std::io::Error>(TokioIo::new(ours))
+        }
+    });
+    with_windows(Target::from_static("http://in-process")).connect_with_connector_lazy(connector)
+}
+
+/// A channel to an executor elsewhere. It connects at the first call and again whenever it has to.
+fn remote(uri: &str) -> Result<Channel, BindError> {
+    let address = || BindError::Address(crate::wire::short(uri));
+    let parsed: Uri = uri.parse().map_err(|_| address())?;
+    if parsed.scheme_str() != Some("http") || parsed.host().is_none() {
+        return Err(address());
+    }
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_MAX));
+    // What was handed to the kernel and is not acknowledged within two seconds never arrives.
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(crate::limits::DISPATCH_WINDOW));
+    let target = with_windows(Target::from(parsed))
+        .http2_keep_alive_interval(crate::limits::HEARTBEAT)
+        .keep_alive_timeout(crate::limits::HEARTBEAT);
+    Ok(target.connect_with_connector_lazy(connector))
+}
+
+fn with_windows(target: Target) -> Target {
+    target.initial_stream_window_size(HTTP2_WINDOW).initial_connection_window_size(HTTP2_WINDOW)
+}
+
+#[async_trait]
+impl Tools for ExecutorClient {
+    fn configured(&self) -> Vec<(ToolId, String)> {
+        self.tools.iter().map(|(tool, bound)| (tool.clone(), bound.semver.clone())).collect()
+    }
+
+    fn permit(&self, tool: &ToolId) -> Option<Permit> {
+        self.tools.get(tool)?.executor.permit()
+    }
+
+    async fn execute(
+        &self,
+        admitted: Admitted,
+        order: CallOrder,
+        permit: Permit,
+        progress: mpsc::Sender<CallProgress>,
+    ) -> CallResult {
+        let result = match self.tools.get(&order.tool_id) {
+            Some(bound) => bound.executor.execute(admitted, order, progress).await,
+            None => {
+                let message = format!("no executor serves `{}`", order.tool_id);
+                let ending = CallEnding::NotStarted { code: "tool-not-served".to_owned(), message };
+                CallResult { ending, measured: None, latency_ms: 0 }
+            }
+        };
+        drop(permit);
+        result
+    }
+
+    async fn cancel(&self, tool: &ToolId, call: CallId) {
+        if let Some(bound) = self.tools.get(tool) {
+            bound.executor.cancel(call).await;
+        }
+    }
+
+    async fn outcome(&self, tool: &ToolId, call: CallId) -> KnownOutcome {
+        match self.tools.get(tool) {
+            Some(bound) => bound.executor.outcome(call).await,
+            None => KnownOutcome::NotKept,
+        }
+    }
+}
