@@ -213,7 +213,7 @@ pub fn saying(head: &RunHead, text: &str) -> Entry {
 
 /// A fact that carries `text`.
 pub fn fact(text: &str) -> NewEvent {
-    NewEvent::system(RunEvent::StepSkipped { step_id: step("one"), label: None, reason: text.into() })
+    NewEvent::system(RunEvent::StepSkipped { step_id: step("one"), label: None, reason: text.into(), branch_not_taken: false })
 }
 
 pub fn step(name: &str) -> StepId {
