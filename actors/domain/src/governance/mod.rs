@@ -1,7 +1,9 @@
 //! The rules every tool call passes: switches, grants, isolation, budgets, throttles, and the gate that asks them all.
 
+pub mod address;
 pub mod budget;
 pub mod change;
+pub mod egress;
 pub mod gate;
 pub mod grant;
 pub mod isolation;

@@ -1,4 +1,4 @@
-//! Redaction against cases from public reports: what must not survive, and what must survive byte for byte.
+//! Redaction (KGV-013, KGV-014) against cases from public reports: what must not survive, and what must survive byte for byte.
 //! Every secret here is made up.
 
 use std::borrow::Cow;

@@ -1,0 +1,13 @@
+//! The rules of governance, catalog and registry, each promise by its name. One binary, so that it links once.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its case has failed")]
+
+mod budgets;
+mod catalog;
+mod changes;
+mod common;
+mod egress;
+mod grants;
+mod kill_switches;
+mod redaction;
+mod registry;
+mod throttles;
