@@ -1,9 +1,10 @@
-//! From bytes to documents: what each kind of source gives, and why it may give nothing.
+//! From bytes to documents: what counts as a text that later steps can quote, and why a source may give nothing.
+//!
+//! A document carries its source byte for byte, markup and all. So a quote is a run of bytes of the source itself, and
+//! anybody who has the file can look it up; what the markup means is for the step that reads it.
 
 use serde::Serialize;
 use signalbox_domain::canonical::sha256_hex;
-
-use super::{feed, html};
 
 /// Largest source, in bytes.
 pub(crate) const SOURCE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -17,24 +18,15 @@ pub(crate) struct Document {
     pub(crate) uri: Option<String>,
     /// Names it within the run; never a path of this machine.
     pub(crate) name: String,
-    /// What the source was.
+    /// What it is.
     pub(crate) media_type: String,
-    /// Lower-case hex SHA-256 of `text`.
+    /// Lower-case hex SHA-256 of its bytes.
     pub(crate) sha256: String,
-    /// Against this text quotes are checked, byte by byte.
+    /// Exactly these bytes. Against them quotes are checked.
     pub(crate) text: String,
-    /// Its title, if it says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) title: Option<String>,
-    /// Where to read it, for entries of feeds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) link: Option<String>,
-    /// When it was published, as it says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) published: Option<String>,
 }
 
-/// A source that gave nothing, or not all.
+/// A source that gave nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct SourceFailure {
     /// As in [`Document`].
@@ -43,6 +35,12 @@ pub(crate) struct SourceFailure {
     pub(crate) code: &'static str,
     /// In words.
     pub(crate) message: String,
+}
+
+impl SourceFailure {
+    pub(crate) fn new(name: impl Into<String>, code: &'static str, message: impl Into<String>) -> Self {
+        Self { name: name.into(), code, message: message.into() }
+    }
 }
 
 /// A source as it was fetched.
@@ -55,113 +53,60 @@ pub(crate) struct Raw {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a source gave.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Yield {
-    pub(crate) documents: Vec<Document>,
-    pub(crate) failures: Vec<SourceFailure>,
-}
-
-impl Yield {
-    pub(crate) fn failed(name: impl Into<String>, code: &'static str, message: impl Into<String>) -> Self {
-        let failure = SourceFailure { name: name.into(), code, message: message.into() };
-        Self { documents: Vec::new(), failures: vec![failure] }
-    }
-}
-
-/// The kinds of sources that can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Markdown,
-    Plain,
-    Html,
-    Xml,
-    Json,
-}
-
 /// Reads a source.
-pub(crate) fn read(raw: Raw) -> Yield {
+pub(crate) fn read(raw: Raw) -> Result<Document, SourceFailure> {
     let Raw { name, uri, declared, bytes } = raw;
-    let not_text = "it is not a text; Markdown, HTML, plain text, feeds and JSON can be read";
-    let Some(kind) = kind(&name, declared.as_deref()) else { return Yield::failed(name, "source-not-text", not_text) };
+    let fail = |code, message: String| Err(SourceFailure::new(name.clone(), code, message));
+    let Some(media_type) = media_type(&name, declared.as_deref()).filter(|_| !looks_binary(&bytes)) else {
+        let message = "it is not a text; Markdown, HTML, plain text, feeds and JSON can be read";
+        return fail("source-not-text", message.to_owned());
+    };
     if bytes.len() > SOURCE_BYTES_MAX {
-        return Yield::failed(name, "source-too-large", "it has more than 2 MiB");
-    }
-    if looks_binary(&bytes) {
-        return Yield::failed(name, "source-not-text", not_text);
+        return fail("source-too-large", "it has more than 2 MiB".to_owned());
     }
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
-            let message = format!("it is not UTF-8: byte {} does not fit", error.utf8_error().valid_up_to());
-            return Yield::failed(name, "source-not-utf8", message);
+            let at = error.utf8_error().valid_up_to();
+            return fail("source-not-utf8", format!("it is not UTF-8: what stands at byte {at} does not fit"));
         }
     };
-    // A byte order mark is no part of the text.
-    let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
-    if text.trim().is_empty() {
-        return Yield::failed(name, "source-empty", "there is nothing in it");
+    // A byte order mark alone is nothing either.
+    if text.trim_start_matches('\u{feff}').trim().is_empty() {
+        return fail("source-empty", "there is nothing in it".to_owned());
     }
-    let whole = |media_type: &str, text: String| document(&name, uri.clone(), media_type, text);
-    let document = match kind {
-        Kind::Markdown => whole("text/markdown", text),
-        Kind::Plain => whole("text/plain", text),
-        Kind::Html => {
-            let page = html::read(&text);
-            Document { title: page.title, published: page.published, ..whole("text/html", page.text) }
-        }
-        Kind::Xml => return feed::read(&name, uri.as_deref(), &text),
-        Kind::Json if feed::is_json_feed(&text) => return feed::read(&name, uri.as_deref(), &text),
-        Kind::Json => match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
-            Ok(_) => whole("application/json", text),
-            Err(error) => return Yield::failed(name, "source-not-json", format!("it is not JSON: {error}")),
-        },
-    };
-    if document.text.is_empty() {
-        return Yield::failed(name, "source-empty", "there is no text in it");
-    }
-    Yield { documents: vec![document], failures: Vec::new() }
+    Ok(Document { uri, media_type, sha256: sha256_hex(text.as_bytes()), text, name })
 }
 
-/// A document of nothing but its text.
-pub(super) fn document(name: &str, uri: Option<String>, media_type: &str, text: String) -> Document {
-    Document {
-        uri,
-        name: name.to_owned(),
-        media_type: media_type.to_owned(),
-        sha256: sha256_hex(text.as_bytes()),
-        text,
-        title: None,
-        link: None,
-        published: None,
-    }
-}
-
-/// What a source is: by what a server says, else by its name. A name without a known ending is taken as text until its
-/// bytes say otherwise.
-fn kind(name: &str, declared: Option<&str>) -> Option<Kind> {
-    match declared.map(str::to_ascii_lowercase).as_deref() {
+/// What a source is: by what a server says, else by its name. A name without a known ending is taken as plain text until
+/// its bytes say otherwise. `None`: certainly not a text.
+fn media_type(name: &str, declared: Option<&str>) -> Option<String> {
+    match declared {
+        // What says nothing, or is said of everything.
         None | Some("" | "application/octet-stream" | "text/plain") => {}
-        Some("text/html" | "application/xhtml+xml") => return Some(Kind::Html),
-        Some("text/markdown" | "text/x-markdown") => return Some(Kind::Markdown),
-        Some("application/json" | "text/json") => return Some(Kind::Json),
-        Some("application/xml" | "text/xml") => return Some(Kind::Xml),
-        Some(other) if other.ends_with("+xml") && !other.starts_with("image/") => return Some(Kind::Xml),
-        Some(other) if other.ends_with("+json") => return Some(Kind::Json),
-        Some(other) if other.starts_with("text/") => return Some(Kind::Plain),
-        Some(_) => return None,
+        Some(declared) => {
+            let is_markup = declared.ends_with("+xml") || declared.ends_with("+json");
+            let is_text = declared.starts_with("text/")
+                || matches!(declared, "application/xml" | "application/json")
+                || (declared.starts_with("application/") && is_markup);
+            return is_text.then(|| declared.to_owned());
+        }
     }
     let file = name.rsplit_once('/').map_or(name, |(_, file)| file);
     let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
-    match ending.as_str() {
-        "md" | "markdown" => Some(Kind::Markdown),
-        "html" | "htm" | "xhtml" => Some(Kind::Html),
-        "rss" | "atom" | "xml" | "rdf" => Some(Kind::Xml),
-        "json" | "jsonfeed" => Some(Kind::Json),
+    let known = match ending.as_str() {
+        "md" | "markdown" => "text/markdown",
+        "html" | "htm" => "text/html",
+        "xhtml" => "application/xhtml+xml",
+        "rss" => "application/rss+xml",
+        "atom" => "application/atom+xml",
+        "xml" | "rdf" => "application/xml",
+        "json" | "jsonfeed" => "application/json",
         "pdf" | "png" | "jpg" | "jpeg" | "gif" | "webp" | "zip" | "gz" | "docx" | "xlsx" | "pptx" | "mp3" | "mp4"
-        | "exe" => None,
-        _ => Some(Kind::Plain),
-    }
+        | "exe" => return None,
+        _ => "text/plain",
+    };
+    Some(known.to_owned())
 }
 
 /// True for bytes that no text has, or that formats which are no texts begin with.
@@ -174,59 +119,57 @@ fn looks_binary(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn file(name: &str, bytes: &[u8]) -> Yield {
+    fn file(name: &str, bytes: &[u8]) -> Result<Document, SourceFailure> {
         read(Raw { name: name.to_owned(), uri: None, declared: None, bytes: bytes.to_vec() })
     }
 
     #[test]
-    fn plain_text_and_markdown_stay_byte_for_byte_what_they_were() {
-        for (name, media_type) in [("a/b.md", "text/markdown"), ("notes", "text/plain"), ("x.log", "text/plain")] {
-            let text = "---\r\ntitle: x\n---\n  Ümlaut \t\n";
-            let document = file(name, text.as_bytes()).documents.remove(0);
+    fn a_text_stays_byte_for_byte_what_it_was() {
+        let text = "\u{feff}---\r\ntitle: x\n---\n  <b>Ümlaut</b> \t\n";
+        let kinds =
+            [("a/b.md", "text/markdown"), ("notes", "text/plain"), ("x.log", "text/plain"), ("a.HTML", "text/html")];
+        for (name, media_type) in kinds {
+            let document = file(name, text.as_bytes()).unwrap();
             assert_eq!((document.text.as_str(), document.media_type.as_str()), (text, media_type));
             assert_eq!(document.sha256, sha256_hex(text.as_bytes()));
             assert_eq!((document.uri, document.name.as_str()), (None, name));
         }
-        assert_eq!(file("bom.md", b"\xef\xbb\xbfx").documents[0].text, "x");
     }
 
     #[test]
     fn each_reason_to_give_nothing_has_its_code() {
         let large = vec![b'x'; SOURCE_BYTES_MAX + 1];
-        let cases: [(&str, &[u8], &str); 11] = [
+        let cases: [(&str, &[u8], &str); 9] = [
             ("a.pdf", b"hello", "source-not-text"),
             ("a.txt", b"%PDF-1.7 \xff", "source-not-text"),
             ("a.txt", b"a\0b", "source-not-text"),
             ("a.txt", b"caf\xe9", "source-not-utf8"),
             ("a.txt", b"", "source-empty"),
             ("a.md", b" \n\t", "source-empty"),
-            ("a.html", b"<p> </p>", "source-empty"),
+            ("a.md", b"\xef\xbb\xbf\n", "source-empty"),
             ("a.txt", &large, "source-too-large"),
-            ("a.json", b"{", "source-not-json"),
-            ("a.xml", b"<html></html>", "source-not-a-feed"),
-            ("a.rss", b"no xml", "source-not-a-feed"),
+            ("a.png", &large, "source-not-text"),
         ];
         for (name, bytes, code) in cases {
-            let given = file(name, bytes);
-            assert!(given.documents.is_empty(), "{name}");
-            assert_eq!((given.failures[0].code, given.failures[0].name.as_str()), (code, name));
+            let failure = file(name, bytes).unwrap_err();
+            assert_eq!((failure.code, failure.name.as_str()), (code, name));
         }
     }
 
     #[test]
     fn what_a_server_declares_counts_more_than_a_name() {
         let cases = [
-            (Some("text/html"), "a.md", Some(Kind::Html)),
-            (Some("application/rss+xml"), "a", Some(Kind::Xml)),
-            (Some("application/feed+json"), "a", Some(Kind::Json)),
+            (Some("text/html"), "a.md", Some("text/html")),
+            (Some("application/rss+xml"), "a", Some("application/rss+xml")),
+            (Some("application/feed+json"), "a", Some("application/feed+json")),
             (Some("image/svg+xml"), "a.md", None),
             (Some("application/pdf"), "a.md", None),
-            (Some("text/plain"), "a.md", Some(Kind::Markdown)),
-            (Some("application/octet-stream"), "v1.2/feed.atom", Some(Kind::Xml)),
-            (None, "v1.md/plain", Some(Kind::Plain)),
+            (Some("text/plain"), "a.md", Some("text/markdown")),
+            (Some("application/octet-stream"), "v1.2/feed.atom", Some("application/atom+xml")),
+            (None, "v1.md/plain", Some("text/plain")),
         ];
         for (declared, name, expected) in cases {
-            assert_eq!(kind(name, declared), expected, "{declared:?} {name}");
+            assert_eq!(media_type(name, declared).as_deref(), expected, "{declared:?} {name}");
         }
     }
 }

@@ -6,13 +6,13 @@ use std::path::{Component, Path, PathBuf};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 
-use super::document::{Raw, SOURCE_BYTES_MAX, Yield};
+use super::document::{Raw, SOURCE_BYTES_MAX, SourceFailure};
 
 /// Reads a file that lies inside one of the paths the grant allows.
-pub(super) fn fetch(uri: &str, allowed: Option<&[String]>) -> Result<Raw, Yield> {
+pub(super) fn fetch(uri: &str, allowed: Option<&[String]>) -> Result<Raw, SourceFailure> {
     let path = Path::new(uri);
     let plain = path.file_name().map_or_else(|| "source".to_owned(), |name| name.to_string_lossy().into_owned());
-    let refuse = |code, message: &str| Err(Yield::failed(plain.clone(), code, message));
+    let refuse = |code, message: &str| Err(SourceFailure::new(plain.clone(), code, message));
     // Decided by the text of the path alone, so that a refusal does not tell whether something is there.
     let Some(place) = Place::of(path, allowed.unwrap_or_default()) else {
         return refuse("path-not-allowed", "it is not among the files this call may read");
@@ -122,7 +122,7 @@ mod tests {
         let allowed: Vec<String> = allowed.iter().map(|path| path.to_str().unwrap().to_owned()).collect();
         match fetch(uri.to_str().unwrap(), Some(&allowed)) {
             Ok(raw) => raw.name,
-            Err(given) => given.failures[0].code.to_owned(),
+            Err(failure) => failure.code.to_owned(),
         }
     }
 

@@ -1,10 +1,8 @@
-//! `source.fetch`: files, feeds and pages as documents that later steps can quote.
+//! `source.fetch`: files, feeds and pages as documents that later steps can quote. What their markup means is read later.
 //!
 //! One bad source never takes the others with it: each failure is named, and the outcome is partial.
 
 pub(crate) mod document;
-mod feed;
-mod html;
 mod local;
 #[cfg(test)]
 mod tests;
@@ -20,7 +18,7 @@ use signalbox_domain::governance::grant::Constraints;
 use signalbox_domain::quantity::BudgetCategory;
 use tokio::time::Instant;
 
-use self::document::{Raw, Yield};
+use self::document::{Document, Raw, SourceFailure};
 use super::shared::{args, base_usage, blocking, ceiling_units, check_price, descriptor, outcome, refusal};
 use super::web::WebFetcher;
 use crate::tool::{Answer, Descriptor, Failure, ProgressSink, Tool, ToolCall, ToolOutcome};
@@ -47,7 +45,7 @@ struct Args {
 
 /// What one source gave, and whether anything left this machine for it.
 struct Gathered {
-    given: Yield,
+    given: Result<Document, SourceFailure>,
     left: bool,
 }
 
@@ -72,21 +70,22 @@ impl SourceFetch {
         let all = uris.len();
         let fetching = uris.into_iter().map(|uri| self.one(uri, &call.constraints, deadline));
         let mut fetched = futures::stream::iter(fetching).buffered(SIDE_BY_SIDE);
-        let (mut total, mut left, mut text_bytes, mut done) = (Yield::default(), 0_u32, 0, 0);
+        let (mut documents, mut failures) = (Vec::new(), Vec::new());
+        let (mut left, mut text_bytes, mut done) = (0_u32, 0, 0);
         while let Some(gathered) = fetched.next().await {
-            let Gathered { given, left: this_left } = gathered?;
-            left += u32::from(this_left);
-            let bytes: usize = given.documents.iter().map(|document| document.text.len()).sum();
-            if text_bytes + bytes > TEXT_BYTES_MAX {
-                let name = given.documents.first().map_or_else(String::new, |document| document.name.clone());
-                total
-                    .failures
-                    .extend(Yield::failed(name, "source-output-full", "the answer has no room for it").failures);
-            } else {
-                text_bytes += bytes;
-                total.documents.extend(given.documents);
+            let gathered = gathered?;
+            left += u32::from(gathered.left);
+            match gathered.given {
+                Ok(document) if text_bytes + document.text.len() > TEXT_BYTES_MAX => {
+                    let message = "the answer has no room for it; fetch it in a call of its own";
+                    failures.push(SourceFailure::new(document.name, "source-output-full", message));
+                }
+                Ok(document) => {
+                    text_bytes += document.text.len();
+                    documents.push(document);
+                }
+                Err(failure) => failures.push(failure),
             }
-            total.failures.extend(given.failures);
             done += 1;
             progress.report(format!("{done} of {all} sources"), u8::try_from(done * 100 / all).ok());
         }
@@ -95,8 +94,8 @@ impl SourceFetch {
         if left > 0 {
             measured.insert(BudgetCategory::ExternalCalls, f64::from(left));
         }
-        let is_partial = !total.failures.is_empty();
-        let answer = Answer::new(json!({ "documents": total.documents, "failures": total.failures }), measured);
+        let is_partial = !failures.is_empty();
+        let answer = Answer::new(json!({ "documents": documents, "failures": failures }), measured);
         Ok(if is_partial { ToolOutcome::Partial(answer) } else { ToolOutcome::Ok(answer) })
     }
 
@@ -104,15 +103,14 @@ impl SourceFetch {
     async fn one(&self, uri: String, constraints: &Constraints, deadline: Instant) -> Result<Gathered, Failure> {
         if !is_web(&uri) {
             let paths = constraints.paths.clone();
-            let given =
-                blocking(move || Ok(local::fetch(&uri, paths.as_deref()).map_or_else(|failed| failed, document::read)));
+            let given = blocking(move || Ok(local::fetch(&uri, paths.as_deref()).and_then(document::read)));
             return Ok(Gathered { given: given.await?, left: false });
         }
         let name = web_name(&uri);
         let page = match self.0.fetch(&uri, "GET", constraints, deadline).await {
             Ok(page) => page,
             Err(failure) => {
-                let given = Yield::failed(name, failure.code, failure.message);
+                let given = Err(SourceFailure::new(name, failure.code, failure.message));
                 return Ok(Gathered { given, left: failure.left });
             }
         };

@@ -35,7 +35,11 @@ async fn files_of_a_folder_become_documents_under_relative_names() {
     let given = answer(run(&tool, order(&tool, &uris, &[home.path()])).await);
     let documents = given.output["documents"].as_array().unwrap();
     assert_eq!((&documents[0]["name"], &documents[0]["text"]), (&json!("news/a.md"), &json!("# A\n")));
-    assert_eq!((&documents[1]["title"], &documents[1]["text"]), (&json!("B"), &json!("b")));
+    assert_eq!(documents[1]["text"], "<title>B</title><p>b", "markup and all");
+    assert_eq!(
+        (&documents[0]["mediaType"], &documents[1]["mediaType"]),
+        (&json!("text/markdown"), &json!("text/html"))
+    );
     assert!(documents.iter().all(|document| document.get("uri").is_none()));
     assert_eq!(given.output["failures"], json!([]));
     assert!(!given.output.to_string().contains(home.path().to_str().unwrap()), "no path of this machine");
@@ -73,27 +77,28 @@ async fn one_bad_source_takes_no_other_with_it_and_is_named() {
 
 #[tokio::test]
 async fn feeds_and_pages_of_the_web_become_documents_with_their_address() {
+    const FEED: &str = "<rss version=\"2.0\"><channel><item><title>One</title></item></channel></rss>";
     let site = Site::serve(|path| match path {
-        "/feed" => Some(http(
-            "200 OK",
-            &[("content-type", "application/rss+xml")],
-            b"<rss version=\"2.0\"><channel><item><title>One</title><link>/one</link></item><item><title>Two</title></item></channel></rss>",
-        )),
-        "/page" => Some(http("200 OK", &[("content-type", "text/html; charset=utf-8")], b"<p>page")),
+        "/feed" => Some(http("200 OK", &[("content-type", "application/rss+xml")], FEED.as_bytes())),
+        "/page?id=fake" => Some(http("200 OK", &[("content-type", "text/html; charset=utf-8")], b"<p>page")),
+        "/moved" => Some(http("301 Moved Permanently", &[("location", "/feed")], b"")),
         _ => Some(http("404 Not Found", &[], b"")),
     })
     .await;
-    let uris = ["/feed", "/page", "/gone"].map(|path| site.url("inside.test", path));
+    let uris = ["/feed", "/page?id=fake", "/moved", "/gone"].map(|path| site.url("inside.test", path));
     let tool = SourceFetch(fetcher());
     let given = partial(run(&tool, order(&tool, &uris, &[])).await);
     let documents = given.output["documents"].as_array().unwrap();
     let names: Vec<_> = documents.iter().map(|document| document["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["inside.test/feed#1", "inside.test/feed#2", "inside.test/page"]);
-    assert_eq!(documents[0]["uri"], json!(uris[0]));
-    assert_eq!(documents[0]["link"], json!(site.url("inside.test", "/one")));
-    assert_eq!(documents[2]["text"], "page");
+    assert_eq!(names, ["inside.test/feed", "inside.test/page", "inside.test/moved"]);
+    assert_eq!((&documents[0]["uri"], &documents[0]["text"]), (&json!(uris[0]), &json!(FEED)));
+    assert_eq!(
+        (&documents[0]["mediaType"], &documents[1]["mediaType"]),
+        (&json!("application/rss+xml"), &json!("text/html"))
+    );
+    assert_eq!(documents[2]["uri"], json!(uris[0]), "where it was in the end");
     assert_eq!(names_and_codes(&given.output["failures"]), [("inside.test/gone".to_owned(), "http-status".to_owned())]);
-    let counted = usage(2.0, [(BudgetCategory::Retrievals, 3.0), (BudgetCategory::ExternalCalls, 3.0)]);
+    let counted = usage(2.0, [(BudgetCategory::Retrievals, 4.0), (BudgetCategory::ExternalCalls, 4.0)]);
     assert_eq!(given.measured, Some(counted));
 }
 
