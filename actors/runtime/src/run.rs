@@ -516,7 +516,7 @@ impl State {
         let boot = self.shared.clock.boot();
         let view = self.shared.governance.view();
         let step = prepared.step.step_id.clone();
-        let mut decision = self.decision(scratch, prepared, now).await;
+        let mut decision = self.decision(scratch, prepared, now, false).await;
         if let Some((budget_id, readings)) = self.exceeded.remove(&step) {
             // The store's own figures said no: these, and no forecast, may end or pause a run.
             decision.verdict = gate::exceeded_by_store(&view.budgets, budget_id, readings);
@@ -543,7 +543,7 @@ impl State {
                 }
             },
             Verdict::Deny { code, message } => {
-                draft.asks.push(call::deny(prepared, &code, &message, decision.answers, now));
+                draft.asks.push(call::deny(prepared, code, &message, decision.answers, now));
             }
             Verdict::Kill(blame) => {
                 draft.asks = vec![call::kill(scratch, prepared, &blame, decision.answers, now)];
@@ -564,14 +564,20 @@ impl State {
                 add(scratch, &mut draft.facts, vec![waits], now);
             }
             Verdict::Hold { reason } => {
-                tracing::debug!(run = %self.run.run_id, %step, reason, "held");
+                tracing::debug!(run = %self.run.run_id, %step, reason = reason.code(), "held");
                 self.hold(&step, boot);
             }
         }
         false
     }
 
-    async fn decision(&self, scratch: &RunEnvelope, prepared: &call::Prepared, now: UnixMs) -> gate::Decision {
+    async fn decision(
+        &self,
+        scratch: &RunEnvelope,
+        prepared: &call::Prepared,
+        now: UnixMs,
+        redispatch: bool,
+    ) -> gate::Decision {
         let view = self.shared.governance.view();
         let throttled = self.shared.buckets.take(&view.state, &prepared.target).await.err();
         let configured = self.shared.tools.configured();
@@ -583,6 +589,7 @@ impl State {
             scopes: &scratch.scopes,
             args: &prepared.args,
             control: ControlState::None,
+            redispatch,
             now,
         };
         let snapshot = Snapshot {
@@ -593,6 +600,7 @@ impl State {
             run_grants: &scratch.grants,
             grant_uses: &scratch.grant_uses,
             throttled,
+            exempt: &[],
         };
         gate::gate(&attempt, &snapshot)
     }
@@ -600,7 +608,7 @@ impl State {
     /// The gate's answer for a call that is to be sent again under a reservation that is still held.
     async fn admission(&mut self, scratch: &RunEnvelope, prepared: &call::Prepared, now: UnixMs) -> Admission {
         let view = self.shared.governance.view();
-        match self.decision(scratch, prepared, now).await.verdict {
+        match self.decision(scratch, prepared, now, true).await.verdict {
             Verdict::Admit(admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
                 Some(permit) => Admission::Ready(Box::new(Ready {
                     args: prepared.args.clone(),

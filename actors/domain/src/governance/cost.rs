@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use crate::governance::budget::{BudgetVerdict, MeterReading, MeteredBudget, OnExceeded, applies, check_budget};
-use crate::governance::gate::{Attempt, Objection, Pass, Snapshot, exceeded_by_store};
+use crate::governance::gate::{Attempt, Objection, Pass, Snapshot};
+use crate::governance::verdict::exceeded;
 use crate::quantity::{Micros, Usage};
 use crate::run::event::{BudgetWarning, Reservation};
 
@@ -34,7 +35,8 @@ pub(super) fn check(
             continue;
         }
         bill.reservations.push(Reservation { budget_id: budget.budget_id.clone(), category: budget.category, amount });
-        match check_budget(budget, &metered.meter, amount, now) {
+        let asked = if attempt.redispatch { Micros::ZERO } else { amount };
+        match check_budget(budget, &metered.meter, asked, now) {
             BudgetVerdict::Ok => {}
             BudgetVerdict::Warn => bill.warnings.push(warning(metered, "warn", None)),
             BudgetVerdict::Grace { grace_end_unix_seconds } => {
@@ -85,7 +87,7 @@ fn objection(metered: &MeteredBudget, attempt: &Attempt<'_>, snapshot: &Snapshot
     Objection {
         code: "budget-exceeded",
         detail: in_words(metered, ceiling),
-        verdict: exceeded_by_store(budget.on_exceeded, budget.budget_id.clone(), readings),
+        verdict: exceeded(budget.on_exceeded, budget.budget_id.clone(), readings),
     }
 }
 

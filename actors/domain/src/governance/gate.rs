@@ -95,6 +95,9 @@ pub struct Attempt<'a> {
     pub args: &'a Value,
     /// What has arrived for the run.
     pub control: ControlState,
+    /// The call was admitted before and is to be sent again under the reservation it still holds (I2): it neither asks
+    /// for money nor counts as a use of its grant once more.
+    pub redispatch: bool,
     /// Now.
     pub now: UnixMs,
 }
@@ -137,9 +140,9 @@ impl Decision {
 }
 
 /// Checks of a call that reaches no host.
-const CHECKS_INSIDE: [&str; 3] = ["grant", "secrets", "isolation"];
+const CHECKS_INSIDE: [&str; 3] = ["grant", "secret", "isolation"];
 /// Checks of a call that does: the second phase happens where the connection is made.
-const CHECKS_EGRESS: [&str; 5] = ["grant", "secrets", "isolation", "egress-phase-1", "egress-phase-2"];
+const CHECKS_EGRESS: [&str; 5] = ["grant", "secret", "isolation", "egress-1", "egress-2"];
 
 /// What a stage that has nothing against the call says.
 pub(super) struct Pass {
@@ -315,7 +318,7 @@ fn grant<'a>(attempt: &Attempt<'_>, snapshot: &Snapshot<'a>) -> Result<&'a Grant
     })?;
     let used = snapshot.grant_uses.get(&grant.grant_id).copied().unwrap_or(0);
     match grant.constraints.max_calls {
-        Some(max) if used >= max => {
+        Some(max) if used >= max && !attempt.redispatch => {
             let detail =
                 format!("the grant `{}` allows {max} calls and all are used; raise `maxCalls`", grant.grant_id);
             Err(Objection::deny("grant-calls-used-up", detail))
@@ -362,137 +365,4 @@ fn rate(snapshot: &Snapshot<'_>) -> Result<Pass, Objection> {
         throttled.bucket_id, throttled.retry_after_seconds
     );
     Err(Objection { code: "throttled", detail, verdict: Verdict::Throttle(throttled.clone()) })
-}
-
-use crate::catalog::{CatalogEntry, Recovery};
-use crate::governance::budget::{MeterReading, MeteredBudget};
-use crate::governance::change::GovernanceState;
-use crate::governance::grant::Grant;
-use crate::governance::kill_switch::KillSwitch;
-use crate::governance::target::Target;
-use crate::governance::throttle::Throttled;
-use crate::ids::{BudgetId, GrantId};
-use crate::quantity::Usage;
-use crate::run::event::{BudgetWarning, Reservation};
-use crate::time::UnixMs;
-use serde_json::Value;
-use std::collections::BTreeMap;
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ControlState {
-    None,
-    Paused,
-    Ending,
-}
-pub struct Attempt<'a> {
-    pub target: &'a Target,
-    pub tool: Option<&'a CatalogEntry>,
-    pub configured_semver: Option<&'a str>,
-    pub scopes: &'a [String],
-    pub args: &'a Value,
-    pub control: ControlState,
-    pub now: UnixMs,
-}
-pub struct Snapshot<'a> {
-    pub governance_current: bool,
-    pub state: &'a GovernanceState,
-    pub shared_budgets: &'a [MeteredBudget],
-    pub run_budgets: &'a [MeteredBudget],
-    pub run_grants: &'a [Grant],
-    pub grant_uses: &'a BTreeMap<GrantId, u64>,
-    pub throttled: Option<Throttled>,
-}
-pub struct Decision {
-    pub verdict: Verdict,
-    pub answers: Vec<StageAnswer>,
-}
-pub enum Verdict {
-    Admit(Admissible),
-    Deny { code: String, message: String },
-    Kill(Blame),
-    Pause { budget_id: BudgetId, readings: Vec<MeterReading> },
-    Throttle(Throttled),
-    Hold { reason: String },
-}
-pub enum Blame {
-    Switch(KillSwitch),
-    Budget { budget_id: BudgetId, readings: Vec<MeterReading> },
-}
-pub struct Admissible {
-    pub grant: Grant,
-    pub tool_semver: String,
-    pub ceiling: Usage,
-    pub reservations: Vec<Reservation>,
-    pub budget_warnings: Vec<BudgetWarning>,
-    pub recovery: Recovery,
-    pub timeout_ms: u64,
-}
-
-pub fn gate(a: &Attempt<'_>, s: &Snapshot<'_>) -> Decision {
-    let v = |verdict| Decision { verdict, answers: vec![] };
-    if !s.governance_current {
-        return v(Verdict::Hold { reason: "governance-stale".into() });
-    }
-    if let Some(sw) = crate::governance::kill_switch::decide_execution(&s.state.switches, a.target, a.now) {
-        return v(Verdict::Kill(Blame::Switch(sw.clone())));
-    }
-    let (Some(tool), Some(semver)) = (a.tool, a.configured_semver) else {
-        return v(Verdict::Deny { code: "agent_tools_not_configured".into(), message: "x".into() });
-    };
-    let fam = a.target.family.as_deref().and_then(crate::registry::family_meta);
-    if !fam.is_some_and(|f| f.allows(&a.target.tool_id)) {
-        return v(Verdict::Deny { code: "agent_tools_not_configured".into(), message: "x".into() });
-    }
-    let q = crate::governance::grant::GrantQuery {
-        tenant_id: &a.target.tenant_id,
-        tool_id: &a.target.tool_id,
-        tool_semver: semver,
-        run_id: a.target.run_id,
-        user_id: &a.target.user_id,
-        session_id: None,
-        pipeline_instance: None,
-    };
-    let g = match crate::governance::grant::resolve_grant(s.run_grants.iter().chain(s.state.grants.iter()), &q, a.now) {
-        Ok(g) => g,
-        Err(e) => return v(Verdict::Deny { code: e.code().into(), message: "x".into() }),
-    };
-    let mut reservations = vec![];
-    for b in s.run_budgets.iter().chain(s.shared_budgets) {
-        let amt = tool.ceiling.get(b.budget.category);
-        if amt == crate::quantity::Micros::ZERO || !crate::governance::budget::applies(&b.budget, a.target) {
-            continue;
-        }
-        let own = s.run_budgets.iter().any(|o| o.budget.budget_id == b.budget.budget_id);
-        if own
-            && crate::governance::budget::check_budget(&b.budget, &b.meter, amt, a.now.0 / 1000)
-                == crate::governance::budget::BudgetVerdict::Exceeded
-        {
-            return v(Verdict::Kill(Blame::Budget {
-                budget_id: b.budget.budget_id.clone(),
-                readings: vec![b.reading(amt)],
-            }));
-        }
-        reservations.push(Reservation {
-            budget_id: b.budget.budget_id.clone(),
-            category: b.budget.category,
-            amount: amt,
-        });
-    }
-    if let Some(t) = &s.throttled {
-        return v(Verdict::Throttle(t.clone()));
-    }
-    v(Verdict::Admit(Admissible {
-        grant: g.clone(),
-        tool_semver: semver.into(),
-        ceiling: tool.ceiling.clone(),
-        reservations,
-        budget_warnings: vec![],
-        recovery: tool.recovery,
-        timeout_ms: tool.timeout_ms,
-    }))
-}
-pub fn exceeded_by_store(b: &[MeteredBudget], id: BudgetId, readings: Vec<MeterReading>) -> Verdict {
-    match b.iter().find(|x| x.budget.budget_id == id).map(|x| x.budget.on_exceeded) {
-        Some(crate::governance::budget::OnExceeded::Pause) => Verdict::Pause { budget_id: id, readings },
-        _ => Verdict::Kill(Blame::Budget { budget_id: id, readings }),
-    }
 }

@@ -203,7 +203,7 @@ pub fn sweep(run: &RunEnvelope, switch: &KillSwitch) -> Vec<NewEvent> {
     if run.end.is_some() {
         return Vec::new();
     }
-    let end = killed(run, &Blame::Switch(switch.clone()));
+    let end = killed(run, &Blame::Switch(Box::new(switch.clone())));
     vec![
         NewEvent::system(RunEvent::GovernanceAudited(Box::new(switch_audit(switch)))),
         NewEvent::system(RunEvent::RunFinished(Box::new(end))),
