@@ -1,5 +1,5 @@
-//! Redaction (KGV-013, KGV-014) against cases from public reports: what must not survive, and what must survive byte for byte.
-//! Every secret here is made up.
+//! Redaction (KGV-013, KGV-014) against cases from public reports: what must not survive, and what must survive byte
+//! for byte. Every secret here is made up.
 
 #![allow(clippy::disallowed_types, reason = "how long redaction takes is what is measured here")]
 
