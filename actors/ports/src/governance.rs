@@ -29,6 +29,14 @@ pub trait Governance: Send + Sync + 'static {
     async fn budgets(&self) -> Result<Vec<MeteredBudget>, StoreError>;
 }
 
+/// The change that goes with putting a budget, if one does: calls in the making must hear that a budget has come into
+/// force for them, or they would be admitted without a reservation on it. `kept` is the rule in force before.
+pub fn opening(kept: Option<&Budget>, budget: &Budget) -> Option<GovernanceChange> {
+    let meant_for = |budget: &Budget| (budget.tenant_id.clone(), budget.scope, budget.scope_key.clone());
+    let is_open = kept.is_some_and(|kept| meant_for(kept) == meant_for(budget));
+    (!is_open).then(|| GovernanceChange::BudgetOpened(budget.clone()))
+}
+
 /// Refuses a budget no store may take: one whose rule is not sound, one that could not be read back, or one that would
 /// count another category on figures that were counted in `kept`'s.
 pub fn check_budget(kept: Option<&Budget>, budget: &Budget) -> Result<(), StoreError> {

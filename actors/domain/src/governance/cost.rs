@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use crate::governance::budget::{BudgetVerdict, MeterReading, MeteredBudget, OnExceeded, applies, check_budget};
-use crate::governance::gate::{Attempt, Objection, Pass, Snapshot};
-use crate::governance::verdict::exceeded;
+use crate::governance::gate::{Attempt, Objection, Pass, Snapshot, exceeded_by_store};
 use crate::quantity::{Micros, Usage};
 use crate::run::event::{BudgetWarning, Reservation};
 
@@ -87,7 +86,7 @@ fn objection(metered: &MeteredBudget, attempt: &Attempt<'_>, snapshot: &Snapshot
     Objection {
         code: "budget-exceeded",
         detail: in_words(metered, ceiling),
-        verdict: exceeded(budget.on_exceeded, budget.budget_id.clone(), readings),
+        verdict: exceeded_by_store(budget.on_exceeded, budget.budget_id.clone(), readings),
     }
 }
 

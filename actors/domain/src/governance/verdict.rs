@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::Recovery;
-use crate::governance::budget::{MeterReading, MeteredBudget, OnExceeded};
+use crate::governance::budget::{MeterReading, OnExceeded};
 use crate::governance::grant::Grant;
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::throttle::Throttled;
@@ -148,13 +148,8 @@ pub struct Admissible {
 }
 
 /// What follows when the append refused a call for money, on the store's own readings. Only these may end a run for a
-/// budget that runs share. A budget that is no longer among those in force kills.
-pub fn exceeded_by_store(budgets: &[MeteredBudget], budget_id: BudgetId, readings: Vec<MeterReading>) -> Verdict {
-    let budget = budgets.iter().find(|metered| metered.budget.budget_id == budget_id);
-    exceeded(budget.map(|metered| metered.budget.on_exceeded).unwrap_or_default(), budget_id, readings)
-}
-
-pub(super) const fn exceeded(on_exceeded: OnExceeded, budget_id: BudgetId, readings: Vec<MeterReading>) -> Verdict {
+/// budget that runs share.
+pub fn exceeded_by_store(on_exceeded: OnExceeded, budget_id: BudgetId, readings: Vec<MeterReading>) -> Verdict {
     match on_exceeded {
         OnExceeded::Kill => Verdict::Kill(Blame::Budget { budget_id, readings }),
         OnExceeded::Pause => Verdict::Pause { budget_id, readings },

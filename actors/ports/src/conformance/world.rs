@@ -83,6 +83,11 @@ impl Fixture {
         answers.remove(0)
     }
 
+    /// The entry as a writer makes it that has seen every governance change.
+    pub async fn up_to_date(&self, entry: Entry) -> Entry {
+        Entry { governance_epoch: self.governance.epoch().await.unwrap().1, ..entry }
+    }
+
     /// The run's row.
     pub async fn head(&self, run: RunKey) -> RunHead {
         self.journal.head(run).await.unwrap().unwrap()

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use signalbox_domain::governance::budget::{Budget, Meter, MeteredBudget, roll};
+use signalbox_domain::governance::budget::{Budget, MeteredBudget, roll};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
+use signalbox_domain::identity::Actor;
 use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
 use signalbox_domain::time::{UnixMicros, UnixMs};
-use signalbox_ports::governance::{Governance, check_budget, check_readable};
+use signalbox_ports::governance::{Governance, check_budget, check_readable, opening};
 use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 
@@ -30,17 +31,10 @@ impl Governance for SqliteStore {
     }
 
     async fn change(&self, change: GovernanceChange, by: &ActorId) -> Result<EpochChange, StoreError> {
-        let body = check_readable(&change)?;
-        let (clock, by) = (Arc::clone(&self.clock), by.to_string());
+        let (clock, by) = (Arc::clone(&self.clock), by.clone());
         // The writer's transaction is the exclusive lock: no append can be in one at the same time.
         self.writer
-            .transact(move |conn| {
-                Box::pin(async move {
-                    let at_unix_ms = clock.now();
-                    let epoch = write_change(conn, at_unix_ms, &by, body).await?;
-                    Ok(EpochChange { epoch, at_unix_ms, change })
-                })
-            })
+            .transact(move |conn| Box::pin(async move { write_change(conn, change, &by, clock.now()).await }))
             .await
     }
 
@@ -104,21 +98,26 @@ pub(super) async fn changes_after<'e>(
         .map_err(|problem| StoreError::Unavailable(format!("a governance change cannot be read: {problem}")))
 }
 
-/// Raises the epoch and writes the change that raised it.
-async fn write_change(conn: &mut SqliteConnection, at: UnixMs, by: &str, body: Vec<u8>) -> Result<u64, StoreError> {
+async fn write_change(
+    conn: &mut SqliteConnection,
+    change: GovernanceChange,
+    by: &ActorId,
+    at_unix_ms: UnixMs,
+) -> Result<EpochChange, StoreError> {
+    let body = check_readable(&change)?;
     let epoch: i64 = sqlx::query_scalar("UPDATE store_meta SET epoch = epoch + 1 RETURNING epoch")
         .fetch_one(&mut *conn)
         .await
         .map_err(failed("raise the epoch"))?;
     sqlx::query("INSERT INTO governance_changes (epoch, at_ms, changed_by, body) VALUES (?, ?, ?, ?)")
         .bind(epoch)
-        .bind(at.0)
-        .bind(by)
+        .bind(at_unix_ms.0)
+        .bind(by.to_string())
         .bind(body)
         .execute(conn)
         .await
         .map_err(failed("write a governance change"))?;
-    Ok(u64::try_from(epoch).unwrap_or_default())
+    Ok(EpochChange { epoch: u64::try_from(epoch).unwrap_or_default(), at_unix_ms, change })
 }
 
 async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicros) -> Result<(), StoreError> {
@@ -129,11 +128,11 @@ async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicro
         .map_err(failed("read a meter"))?;
     let kept = row.map(|row| metered(&row).map_err(unreadable_meter)).transpose()?;
     check_budget(kept.as_ref().map(|(kept, _)| &kept.budget), budget)?;
-    if kept.as_ref().is_none_or(|(_, retired)| *retired) {
-        let body = check_readable(&GovernanceChange::BudgetOpened(budget.clone()))?;
-        write_change(conn, now.ms(), "system:budgets", body).await?;
+    let in_force = kept.as_ref().filter(|(_, retired)| !retired).map(|(kept, _)| &kept.budget);
+    if let Some(change) = opening(in_force, budget) {
+        write_change(conn, change, &Actor::system().actor_id, now.ms()).await?;
     }
-    let mut meter = kept.map_or_else(Meter::default, |(kept, _)| kept.meter);
+    let mut meter = kept.map(|(kept, _)| kept.meter).unwrap_or_default();
     roll(budget, &mut meter, seconds(now));
     sqlx::query(
         "INSERT INTO meters (budget_id, budget, window_start_seconds, consumed, reserved, grace_end_seconds, retired) \

@@ -94,16 +94,16 @@ impl Claiming {
         if !self.may_claim(conn).await? {
             return Ok(Vec::new());
         }
-        // Each branch has its partial index.
+        // Each branch has its partial index, and stops at the limit, however many runs wait.
         let claimed = sqlx::query(concat!(
             "UPDATE runs SET owner_incarnation = ?1, lease_epoch = lease_epoch + 1, parked = 0 WHERE run_key IN (\
-             SELECT run_key FROM runs WHERE closed = 0 AND owner_incarnation IS NULL \
-             AND (inbox_len > 0 OR parked = 0) AND format <= ?4 \
-             UNION SELECT run_key FROM runs WHERE closed = 0 AND owner_incarnation IS NULL \
-             AND wake_at_ms IS NOT NULL AND wake_at_ms <= ?3 AND format <= ?4 \
-             UNION SELECT run_key FROM runs WHERE closed = 0 AND owner_incarnation IS NOT NULL \
+             SELECT * FROM (SELECT run_key FROM runs WHERE closed = 0 AND owner_incarnation IS NULL \
+             AND (inbox_len > 0 OR parked = 0) AND format <= ?4 LIMIT ?5) \
+             UNION SELECT * FROM (SELECT run_key FROM runs WHERE closed = 0 AND owner_incarnation IS NULL \
+             AND wake_at_ms IS NOT NULL AND wake_at_ms <= ?3 AND format <= ?4 LIMIT ?5) \
+             UNION SELECT * FROM (SELECT run_key FROM runs WHERE closed = 0 AND owner_incarnation IS NOT NULL \
              AND owner_incarnation NOT IN (SELECT incarnation FROM nodes WHERE session = ?2 AND given_up = 0) \
-             AND format <= ?4 \
+             AND format <= ?4 LIMIT ?5) \
              LIMIT ?5) RETURNING ",
             run_columns!(),
         ))

@@ -1,6 +1,7 @@
 //! Runs, their events, snapshots, and lists of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use signalbox_domain::governance::budget::MeteredBudget;
@@ -50,10 +51,12 @@ impl Journal for MemoryStore {
             Ok(state) => state,
             Err(error) => return batch.iter().map(|_| Err(error.clone().into())).collect(),
         };
-        batch
-            .iter()
-            .map(|entry| state.append(entry, now).map(|accepted| Appended::accept(accepted, append_began)))
-            .collect()
+        let answers: Vec<_> = batch.iter().map(|entry| state.append(entry, now)).collect();
+        if self.loses_answer.swap(false, Ordering::SeqCst) {
+            let lost = StoreError::Unknown("the answer to the commit was lost".into());
+            return answers.iter().map(|_| Err(lost.clone().into())).collect();
+        }
+        answers.into_iter().map(|answer| answer.map(|accepted| Appended::accept(accepted, append_began))).collect()
     }
 
     async fn read(&self, run: RunKey, after_seq: u64, limit: usize) -> Result<Vec<StoredEvent>, StoreError> {
