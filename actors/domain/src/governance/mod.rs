@@ -3,6 +3,7 @@
 pub mod address;
 pub mod budget;
 pub mod change;
+mod cost;
 pub mod egress;
 pub mod gate;
 pub mod grant;
@@ -10,3 +11,4 @@ pub mod isolation;
 pub mod kill_switch;
 pub mod target;
 pub mod throttle;
+pub mod verdict;

@@ -11,8 +11,10 @@ use signalbox_domain::registry::{
 use crate::common::tool;
 
 /// Family, a tool outside its ceiling, how many it may use, its domains, its grounding, its persona.
+type Row = (&'static str, &'static str, usize, &'static [&'static str], GroundingPolicy, &'static str);
+
 #[rustfmt::skip]
-const ROWS: &[(&str, &str, usize, &[&str], GroundingPolicy, &str)] = &[
+const ROWS: &[Row] = &[
     ("research", "memory.write", 4, &["veritas", "nisaba", "metis", "nyx"], GroundingPolicy::StrictCite, "lilith.scribe"),
     ("drafting", "web.fetch", 8, &["veritas", "tara", "nisaba", "nyx", "arete"], GroundingPolicy::CiteWhereAvailable, "lilith.scribe"),
     ("editing", "source.fetch", 3, &["veritas", "nisaba", "tara", "arete"], GroundingPolicy::CiteWhereAvailable, "lilith.scribe"),
