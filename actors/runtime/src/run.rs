@@ -10,7 +10,8 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
 use signalbox_domain::canonical;
-use signalbox_domain::governance::budget::MeterReading;
+use signalbox_domain::governance::budget::{MeterReading, OnExceeded};
+use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::gate::{self, Attempt, ControlState, Snapshot, Verdict};
 use signalbox_domain::governance::grant::Constraints;
 use signalbox_domain::governance::kill_switch;
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) governance: GovernanceHandle,
     pub(crate) buckets: BucketsHandle,
     pub(crate) hub: ProgressHub,
+    pub(crate) exempt: Vec<HostExemption>,
 }
 
 pub(crate) enum Msg {
@@ -519,7 +521,9 @@ impl State {
         let mut decision = self.decision(scratch, prepared, now).await;
         if let Some((budget_id, readings)) = self.exceeded.remove(&step) {
             // The store's own figures said no: these, and no forecast, may end or pause a run.
-            decision.verdict = gate::exceeded_by_store(&view.budgets, budget_id, readings);
+            let known = view.budgets.iter().find(|shared| shared.budget.budget_id == budget_id);
+            let on_exceeded = known.map_or_else(OnExceeded::default, |shared| shared.budget.on_exceeded);
+            decision.verdict = gate::exceeded_by_store(on_exceeded, budget_id, readings);
         }
         if !matches!(decision.verdict, Verdict::Admit(_) | Verdict::Throttle(_)) {
             self.shared.buckets.give_back(&view.state, &prepared.target);
@@ -543,7 +547,7 @@ impl State {
                 }
             },
             Verdict::Deny { code, message } => {
-                draft.asks.push(call::deny(prepared, &code, &message, decision.answers, now));
+                draft.asks.push(call::deny(prepared, code, &message, decision.answers, now));
             }
             Verdict::Kill(blame) => {
                 draft.asks = vec![call::kill(scratch, prepared, &blame, decision.answers, now)];
@@ -564,7 +568,7 @@ impl State {
                 add(scratch, &mut draft.facts, vec![waits], now);
             }
             Verdict::Hold { reason } => {
-                tracing::debug!(run = %self.run.run_id, %step, reason, "held");
+                tracing::debug!(run = %self.run.run_id, %step, reason = reason.code(), "held");
                 self.hold(&step, boot);
             }
         }
@@ -593,6 +597,7 @@ impl State {
             run_grants: &scratch.grants,
             grant_uses: &scratch.grant_uses,
             throttled,
+            exempt: &self.shared.exempt,
         };
         gate::gate(&attempt, &snapshot)
     }

@@ -59,6 +59,7 @@ pub(crate) fn envelope(run_id: RunId, tenant: &TenantId, status: RunStatus) -> R
         submitted_at: UnixMicros(5),
         status,
         started: true,
+        begun: true,
         hold: None,
         permitted_step: None,
         plan: Arc::new(Plan { steps: Vec::new(), max_parallel: None }),

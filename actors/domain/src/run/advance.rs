@@ -4,7 +4,7 @@ use crate::run::append::{NewEvent, RunProjection};
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{OutputKind, RunEvent, RunFinished};
 use crate::run::evolve::evolve;
-use crate::run::plan::StepKind;
+use crate::run::plan::{Step, StepKind};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
 use crate::time::UnixMs;
@@ -57,9 +57,8 @@ fn ending(run: &RunEnvelope) -> Option<RunEvent> {
     if run.open_calls().next().is_some() {
         return None;
     }
-    let failed = run.plan.steps.iter().zip(&run.steps).find_map(|(step, state)| match state {
-        StepState::Failed { code, message } => Some((step, code, message)),
-        _ => None,
+    let failed = run.plan.steps.iter().zip(&run.steps).find_map(|(step, state)| {
+        if let StepState::Failed { code, message } = state { Some((step, code, message)) } else { None }
     });
     if let Some((step, code, message)) = failed {
         return Some(finished(RunFinished {
@@ -92,12 +91,9 @@ fn finished(end: RunFinished) -> RunEvent {
 }
 
 fn timers(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
-    run.plan.steps.iter().zip(&run.steps).find_map(|(step, state)| match state {
-        StepState::Waiting { due_at_unix_ms } if now >= *due_at_unix_ms => {
-            Some(RunEvent::TimerFired { step_id: step.step_id.clone() })
-        }
-        _ => None,
-    })
+    let due = |state: &StepState| matches!(state, StepState::Waiting { due_at_unix_ms } if now >= *due_at_unix_ms);
+    let mut waiting = run.plan.steps.iter().zip(&run.steps);
+    waiting.find(|(_, state)| due(state)).map(|(step, _)| RunEvent::TimerFired { step_id: step.step_id.clone() })
 }
 
 fn steps(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
@@ -132,10 +128,16 @@ pub fn next_wake(run: &RunEnvelope) -> Option<UnixMs> {
     if run.end.is_some() {
         return None;
     }
-    let steps = run.steps.iter().filter_map(|state| match state {
-        StepState::Throttled { until_unix_ms } if run.hold.is_none() => Some(*until_unix_ms),
-        StepState::Waiting { due_at_unix_ms } if run.hold.is_none() => Some(*due_at_unix_ms),
-        _ => None,
+    let free = run.hold.is_none();
+    let permitted = |step: &Step| run.permitted_step.as_ref() == Some(&step.step_id);
+    let steps = run.plan.steps.iter().zip(&run.steps).filter_map(|(step, state)| {
+        if let StepState::Throttled { until_unix_ms: at } = state {
+            (free || permitted(step)).then_some(*at)
+        } else if let StepState::Waiting { due_at_unix_ms: at } = state {
+            free.then_some(*at)
+        } else {
+            None
+        }
     });
     let approvals = run
         .approvals

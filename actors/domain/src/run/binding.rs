@@ -12,8 +12,10 @@ use crate::run::envelope::RunEnvelope;
 use crate::run::event::StoredValue;
 use crate::run::step::StepState;
 
-/// Deepest nesting of bound arguments.
+/// Deepest nesting of bound arguments: deeper ones could not be read back from the journal.
 pub const DEPTH_MAX: usize = 64;
+/// Most bytes of bound arguments, about: one binding may name a large output many times.
+pub const BOUND_BYTES_MAX: usize = 16 * 1_024 * 1_024;
 
 /// Why arguments cannot be bound.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +29,9 @@ pub enum BindingError {
     /// The arguments are nested too deeply.
     #[error("the arguments are nested more than {DEPTH_MAX} levels deep")]
     TooDeep,
+    /// The arguments are too large once they are bound.
+    #[error("the bound arguments have more than {BOUND_BYTES_MAX} bytes")]
+    TooLarge,
 }
 
 impl BindingError {
@@ -36,6 +41,7 @@ impl BindingError {
             Self::Malformed(_) => "binding-malformed",
             Self::NotFound(_) => "binding-not-found",
             Self::TooDeep => "json-too-deep",
+            Self::TooLarge => "json-too-large",
         }
     }
 }
@@ -72,38 +78,58 @@ fn collect(value: &Value, depth: usize, pointers: &mut Vec<String>) {
 
 /// Replaces every binding. `output` gives the loaded output of a finished step; a skipped step's output is `null`.
 pub fn bind(args: &Value, run: &RunEnvelope, output: &dyn Fn(&StepId) -> Option<Value>) -> Result<Value, BindingError> {
-    replace(args, run, output, 0)
+    Binder { run, output, bytes_left: BOUND_BYTES_MAX }.replace(args, 0)
 }
 
-fn replace(
-    value: &Value,
-    run: &RunEnvelope,
-    output: &dyn Fn(&StepId) -> Option<Value>,
-    depth: usize,
-) -> Result<Value, BindingError> {
-    if depth > DEPTH_MAX {
-        return Err(BindingError::TooDeep);
-    }
-    match value {
-        Value::Object(members) => {
-            if let Some(from) = members.get("$from") {
-                let Value::String(pointer) = from else { return Err(BindingError::Malformed(brief(from))) };
-                if members.len() != 1 {
-                    return Err(BindingError::Malformed(brief(value)));
+struct Binder<'a> {
+    run: &'a RunEnvelope,
+    output: &'a dyn Fn(&StepId) -> Option<Value>,
+    bytes_left: usize,
+}
+
+impl Binder<'_> {
+    fn replace(&mut self, value: &Value, depth: usize) -> Result<Value, BindingError> {
+        if depth > DEPTH_MAX {
+            return Err(BindingError::TooDeep);
+        }
+        match value {
+            Value::Object(members) => {
+                if let Some(from) = members.get("$from") {
+                    let Value::String(pointer) = from else { return Err(BindingError::Malformed(brief(from))) };
+                    if members.len() != 1 {
+                        return Err(BindingError::Malformed(brief(value)));
+                    }
+                    let bound = resolve(pointer, self.run, self.output)?;
+                    self.measure(&bound, depth)?;
+                    return Ok(bound);
                 }
-                return resolve(pointer, run, output);
+                let mut bound = Map::new();
+                for (key, member) in members {
+                    let key = if key.starts_with("$$") { key[1..].to_owned() } else { key.clone() };
+                    bound.insert(key, self.replace(member, depth + 1)?);
+                }
+                Ok(Value::Object(bound))
             }
-            let mut bound = Map::new();
-            for (key, member) in members {
-                let key = if key.starts_with("$$") { key[1..].to_owned() } else { key.clone() };
-                bound.insert(key, replace(member, run, output, depth + 1)?);
+            Value::Array(items) => {
+                items.iter().map(|item| self.replace(item, depth + 1)).collect::<Result<_, _>>().map(Value::Array)
             }
-            Ok(Value::Object(bound))
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(value.clone()),
         }
-        Value::Array(items) => {
-            items.iter().map(|item| replace(item, run, output, depth + 1)).collect::<Result<_, _>>().map(Value::Array)
+    }
+
+    // What a tool gave counts like what the plan says: neither may make arguments that are too deep or too large.
+    fn measure(&mut self, bound: &Value, depth: usize) -> Result<(), BindingError> {
+        if depth > DEPTH_MAX {
+            return Err(BindingError::TooDeep);
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(value.clone()),
+        let (own, members): (usize, Vec<&Value>) = match bound {
+            Value::Null | Value::Bool(_) | Value::Number(_) => (8, Vec::new()),
+            Value::String(text) => (text.len() + 2, Vec::new()),
+            Value::Array(items) => (items.len() + 2, items.iter().collect()),
+            Value::Object(members) => (members.keys().map(|key| key.len() + 4).sum(), members.values().collect()),
+        };
+        self.bytes_left = self.bytes_left.checked_sub(own).ok_or(BindingError::TooLarge)?;
+        members.into_iter().try_for_each(|member| self.measure(member, depth + 1))
     }
 }
 

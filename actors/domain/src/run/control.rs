@@ -1,6 +1,9 @@
 //! The controls (CTL): pure functions from a run and a command to an audit record and an effect, or a typed denial.
 
+use std::collections::BTreeSet;
+
 use crate::canonical;
+use crate::governance::budget::Budget;
 use crate::identity::{Actor, Role};
 use crate::ids::{BranchId, RunId, RunKey, StepId};
 use crate::run::append::NewEvent;
@@ -14,6 +17,7 @@ use crate::run::evolve::evolve;
 use crate::run::plan::{Step, StepKind};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
+use crate::run::submission::run_budget_id;
 
 /// A control that was accepted: the run after it, and who did what and why (CTL-001).
 #[derive(Debug, Clone, PartialEq)]
@@ -120,6 +124,10 @@ fn choose_branch(
     step_id: Option<&StepId>,
     branch_id: &BranchId,
 ) -> Result<ControlEffect, Denial> {
+    // Other steps may be at work beside a branch that waits; a run that is held goes nowhere.
+    if run.hold.is_some() {
+        return Err(Denial::InvalidStatusForBranch(status));
+    }
     let waiting = |step: &&Step| matches!(run.step_state(&step.step_id), Some(StepState::AwaitingBranch));
     let step = match step_id {
         Some(id) => run.plan.step(id).filter(waiting),
@@ -169,6 +177,9 @@ fn retry(
     {
         return refuse("`branch` must be one of the branches of the step that is rewound to");
     }
+    if overrides.branch.is_some() && !run.dependencies_are_over(step) {
+        return refuse("`branch` cannot be chosen before the steps ahead of it are over");
+    }
     Ok(ControlEffect::Rewound { step_id: step_id.clone(), overrides: overrides.clone() })
 }
 
@@ -184,7 +195,9 @@ fn operator_step(run: &RunEnvelope, status: RunStatus, step_id: Option<&StepId>)
         return Err(Denial::InvalidStatusForStep(status));
     }
     let order = run.plan.topological_order().map_err(|_| Denial::NoSuchStep)?;
-    let mut ready = order.into_iter().filter(|index| run.is_ready(*index)).map(|index| &run.plan.steps[index].step_id);
+    let can_go =
+        |index: &usize| run.is_ready(*index) || matches!(run.steps.get(*index), Some(StepState::Throttled { .. }));
+    let mut ready = order.into_iter().filter(can_go).map(|index| &run.plan.steps[index].step_id);
     let step = match step_id {
         Some(id) => ready.find(|candidate| *candidate == id),
         None => ready.next(),
@@ -293,7 +306,7 @@ pub fn fork(
         inputs: (*run.inputs).clone(),
         // No grants are copied: whoever forks must be granted anew.
         grants: Vec::new(),
-        budgets: run.run_budgets.iter().map(|own| own.budget.clone()).collect(),
+        budgets: run.run_budgets.iter().map(|own| budget_of(run_id, &own.budget)).collect(),
         provenance_bundle_id: run.provenance_bundle_id.clone(),
         submission_hash: run.submission_hash.clone(),
         carried_outputs: carried(run),
@@ -317,23 +330,27 @@ pub fn fork(
     ])
 }
 
+// A budget of the source would not apply to the fork: it is the run's own.
+fn budget_of(run_id: RunId, of_source: &Budget) -> Budget {
+    Budget { budget_id: run_budget_id(run_id, of_source.category), scope_key: run_id.to_string(), ..of_source.clone() }
+}
+
+// Finished steps with what they gave. Branches are chosen anew, so what lies behind one is not taken over.
 fn carried(run: &RunEnvelope) -> Vec<CarriedOutput> {
-    let done = |step: &Step| match run.step_state(&step.step_id) {
-        Some(StepState::Done { output: Some(output), .. }) => Some((step.step_id.clone(), output.clone())),
-        _ => None,
-    };
-    run.plan
-        .steps
-        .iter()
-        .filter_map(done)
-        .map(|(step_id, output)| {
-            let call = run.tool_calls.iter().rev().find(|call| call.step_id == step_id && !call.open);
-            CarriedOutput {
-                artifacts: call.map(|call| call.artifacts.clone()).unwrap_or_default(),
-                evidence: call.and_then(|call| call.evidence.clone()),
-                step_id,
+    let branches = run.plan.steps.iter().filter(|step| matches!(step.kind, StepKind::Branch { .. }));
+    let undecided: BTreeSet<StepId> = branches.flat_map(|step| run.plan.behind(&step.step_id)).collect();
+    let steps = run.plan.steps.iter().map(|step| &step.step_id).filter(|id| !undecided.contains(*id));
+    steps
+        .filter_map(|step_id| {
+            let output = run.output_of(step_id)?.clone();
+            let checkpoints = run.intermediate_artifacts.iter().filter(|checkpoint| &checkpoint.step_id == step_id);
+            let evidence = run.evidence_trail.iter().find(|entry| &entry.step_id == step_id);
+            Some(CarriedOutput {
+                step_id: step_id.clone(),
                 output,
-            }
+                artifacts: checkpoints.map(|checkpoint| checkpoint.artifact.clone()).collect(),
+                evidence: evidence.map(|entry| entry.evidence.clone()),
+            })
         })
         .collect()
 }

@@ -7,21 +7,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::governance::budget::{self, Meter, MeteredBudget};
-use crate::ids::{CallId, StageId, StepId};
+use crate::ids::{CallId, StepId};
 use crate::quantity::Usage;
 use crate::run::chain::StoredEvent;
-use crate::run::envelope::{ApprovalRecord, Decision, Hold, RunEnvelope, RunToolCallRecord, StageEvidence};
+use crate::run::envelope::{ApprovalRecord, Checkpoint, Decision, Hold, RunEnvelope, RunToolCallRecord, StageEvidence};
 use crate::run::event::{
-    ApprovalDecision, ApprovalReason, ApprovalRequested, CallOutcome, CallPending, CallRefused, CallSettled,
-    ControlApplied, ControlEffect, DecisionLabel, LateEvidence, OutputKind, PauseCause, Reservation, RunEvent,
-    RunFinished, RunSubmitted,
+    ApprovalDecision, ApprovalReason, ApprovalRequested, ArtifactRef, CallOutcome, CallPending, CallRefused,
+    CallSettled, ControlApplied, ControlEffect, DecisionLabel, Evidence, LateEvidence, Reservation, RunEvent,
+    RunFinished, RunSubmitted, StoredValue,
 };
+use crate::run::settle::ABSTAINED;
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
-use crate::time::{UnixMicros, UnixMs};
-
-/// A call in flight for longer than this no longer counts as running (RUN-007).
-pub const AWAITING_TOOL_AFTER_MS: i64 = 5_000;
+use crate::time::UnixMicros;
 
 /// Why a journal does not fold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,6 +87,7 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
         submitted_at: at,
         status: RunStatus::Queued,
         started: false,
+        begun: false,
         hold: None,
         permitted_step: None,
         plan: Arc::new(submitted.plan.clone()),
@@ -116,13 +115,10 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
         last_at: at,
     };
     for carried in &submitted.carried_outputs {
-        run.set_step(&carried.step_id, StepState::Done { output: Some(carried.output.clone()), branch_id: None });
-        run.intermediate_artifacts.extend(carried.artifacts.iter().cloned());
-        if let Some(evidence) = &carried.evidence {
-            let stage_id = run.stage_of(&carried.step_id);
-            run.evidence_trail.push(StageEvidence { stage_id, evidence: evidence.clone() });
-        }
+        run.finish_step(&carried.step_id, Some(&carried.output), &carried.artifacts, carried.evidence.as_ref());
     }
+    // What is taken over was begun by another run.
+    run.begun = false;
     run
 }
 
@@ -202,6 +198,12 @@ fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
             own.meter.reserved = own.meter.reserved.plus(held.amount);
         }
     }
+    // The append reserves only on meters that are in force, and stamps those; budgets of the run have no other meter.
+    let held = |reservation: &&Reservation| {
+        pending.meters.iter().any(|meter| meter.budget_id == reservation.budget_id)
+            || run.run_budgets.iter().any(|own| own.budget.budget_id == reservation.budget_id)
+    };
+    let reservations = pending.reservations.iter().filter(held).cloned().collect();
     let audit_event_id = format!("{}/{}", run.run_id, run.last_seq);
     run.tool_calls.push(RunToolCallRecord {
         call_id: pending.call_id,
@@ -220,7 +222,7 @@ fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
         grant_id: Some(pending.grant_id.clone()),
         attempt: pending.attempt,
         recovery: pending.recovery,
-        reservations: pending.reservations.clone(),
+        reservations,
         estimated_usage: pending.estimated_usage.clone(),
         charged: Usage::none(),
         output: None,
@@ -249,7 +251,7 @@ fn call_settled(run: &mut RunEnvelope, settled: &CallSettled) {
     call.latency_ms = Some(settled.latency_ms);
     call.open = false;
     let (step, stage, tool) = (call.step_id.clone(), call.stage_id.clone(), call.tool_id.clone());
-    let reservations = call.reservations.clone();
+    let (reservations, grant) = (call.reservations.clone(), call.grant_id.clone());
     run.cost_ledger.post(&stage, &tool, &settled.charged);
     release(run, &reservations, &settled.charged, now);
     if run.end.is_some() {
@@ -257,21 +259,26 @@ fn call_settled(run: &mut RunEnvelope, settled: &CallSettled) {
     }
     match settled.outcome {
         CallOutcome::Ok | CallOutcome::Partial => {
-            run.intermediate_artifacts.extend(settled.artifacts.iter().cloned());
-            if let Some(evidence) = &settled.evidence {
-                run.evidence_trail.push(StageEvidence { stage_id: stage, evidence: evidence.clone() });
-            }
-            run.set_step(&step, StepState::Done { output: settled.output.clone(), branch_id: None });
+            run.finish_step(&step, settled.output.as_ref(), &settled.artifacts, settled.evidence.as_ref());
         }
         // The approval request that follows in the same append says what happens to the step.
         CallOutcome::Unknown => {}
-        // Never begun: the step is as it was, and asks again.
-        CallOutcome::Held | CallOutcome::Throttled => run.again(&step),
+        // Never begun: the step is as it was, and asks again; its grant was not used.
+        CallOutcome::Held | CallOutcome::Throttled => {
+            if let Some(uses) = grant.and_then(|grant| run.grant_uses.get_mut(&grant)) {
+                *uses = uses.saturating_sub(1);
+            }
+            run.again(&step);
+        }
         CallOutcome::Error | CallOutcome::Denied | CallOutcome::Killed => {
             let (code, message) = match &settled.error {
                 Some(error) => (error.code.as_str(), error.message.as_str()),
                 None => ("tool-failed", "the tool failed without saying why"),
             };
+            if code == ABSTAINED {
+                run.evidence_of(&step, settled.evidence.as_ref());
+                run.decided(&step, DecisionLabel::Abstained, message.to_owned());
+            }
             run.fail_step(&step, code, message);
         }
         CallOutcome::Pending => {}
@@ -338,7 +345,7 @@ fn late_evidence(run: &mut RunEnvelope, late: &LateEvidence) {
         return;
     };
     approval.lapsed = true;
-    run.set_step(&step, StepState::Done { output: late.output.clone(), branch_id: None });
+    run.finish_step(&step, late.output.as_ref(), &late.artifacts, late.evidence.as_ref());
 }
 
 fn approval_requested(run: &mut RunEnvelope, asked: &ApprovalRequested) {
@@ -398,7 +405,11 @@ fn approval_decided(
 fn control_applied(run: &mut RunEnvelope, control: &ControlApplied) {
     match &control.effect {
         ControlEffect::Paused { cause } => {
-            run.hold = Some(Hold { cause: *cause, paused_from_status: control.audit.from_status });
+            // A quota may also stop the one step that was let go of a held run: it came from where the first pause found it.
+            let paused_from_status =
+                run.hold.as_ref().map_or(control.audit.from_status, |hold| hold.paused_from_status);
+            run.hold = Some(Hold { cause: *cause, paused_from_status });
+            run.permitted_step = None;
         }
         ControlEffect::Resumed => {
             run.hold = None;
@@ -425,16 +436,21 @@ fn control_applied(run: &mut RunEnvelope, control: &ControlApplied) {
 
 // Rewinding clears the step and all behind it; ledger and meters stay (CTL-012).
 fn rewind(run: &mut RunEnvelope, from: &StepId, overrides: &crate::run::event::Overrides) {
-    for step in run.plan.clone().behind(from) {
-        match run.step_state(&step) {
+    let rewound = run.plan.behind(from);
+    for step in &rewound {
+        match run.step_state(step) {
             Some(StepState::Pending) | None => {}
-            Some(_) => run.again(&step),
+            Some(_) => run.again(step),
         }
-        for approval in run.approvals.iter_mut().filter(|a| a.step_id == step && a.is_open()) {
+        for approval in run.approvals.iter_mut().filter(|a| a.step_id == *step && a.is_open()) {
             approval.lapsed = true;
         }
     }
+    run.intermediate_artifacts.retain(|checkpoint| !rewound.contains(&checkpoint.step_id));
+    run.evidence_trail.retain(|entry| !rewound.contains(&entry.step_id));
     run.hold = None;
+    run.permitted_step = None;
+    run.begun = true;
     if !overrides.params.is_empty() {
         let mut plan = (*run.plan).clone();
         for step in &mut plan.steps {
@@ -450,6 +466,7 @@ fn rewind(run: &mut RunEnvelope, from: &StepId, overrides: &crate::run::event::O
         run.mode.clone_from(mode);
     }
     if let Some(branch) = &overrides.branch {
+        run.decided(from, DecisionLabel::BranchChosen, branch.to_string());
         run.set_step(from, StepState::Done { output: None, branch_id: Some(branch.clone()) });
     }
 }
@@ -462,127 +479,51 @@ fn run_finished(run: &mut RunEnvelope, at: UnixMicros, end: &RunFinished) {
         approval.lapsed = true;
     }
     run.hold = None;
+    run.permitted_step = None;
     run.outputs = end.outputs.clone();
     run.end = Some(end.clone());
     run.finished_at = Some(at);
 }
 
-impl ApprovalRecord {
-    /// True while somebody may still answer.
-    pub const fn is_open(&self) -> bool {
-        self.decision.is_none() && !self.lapsed
-    }
-}
-
 impl RunEnvelope {
-    /// The state of a step.
-    pub fn step_state(&self, id: &StepId) -> Option<&StepState> {
-        let index = self.plan.steps.iter().position(|step| &step.step_id == id)?;
-        self.steps.get(index)
-    }
-
-    /// The record of a call.
-    pub fn call(&self, id: CallId) -> Option<&RunToolCallRecord> {
-        self.tool_calls.iter().find(|call| call.call_id == id)
-    }
-
-    /// Calls that are not settled.
-    pub fn open_calls(&self) -> impl Iterator<Item = &RunToolCallRecord> {
-        self.tool_calls.iter().filter(|call| call.open)
-    }
-
-    /// The stage of a step.
-    pub fn stage_of(&self, id: &StepId) -> StageId {
-        self.plan.step(id).map_or_else(|| StageId::constant("unknown"), crate::run::plan::Step::stage)
-    }
-
-    /// Where the run stands at an instant. Only `awaiting_tool` depends on time; everything else on events alone.
-    pub fn status_at(&self, now: UnixMs) -> RunStatus {
-        if let Some(end) = &self.end {
-            return end.status;
-        }
-        if self.hold.is_some() {
-            return RunStatus::Paused;
-        }
-        if !self.started {
-            return RunStatus::Queued;
-        }
-        if self.tool_calls.is_empty() && self.steps.iter().all(|state| matches!(state, StepState::Pending)) {
-            return RunStatus::Starting;
-        }
-        self.derived_status(now)
-    }
-
-    fn derived_status(&self, now: UnixMs) -> RunStatus {
-        let young = |call: &RunToolCallRecord| now.since(call.requested_at_unix_ms) < AWAITING_TOOL_AFTER_MS;
-        let in_flight =
-            self.open_calls().any(young) || self.steps.iter().any(|state| matches!(state, StepState::Waiting { .. }));
-        // A step that is ready but for the fan-out waits for the calls that are out, as the run does.
-        let room = self.open_calls().count() < self.plan.fan_out() as usize;
-        if in_flight || (room && (0..self.steps.len()).any(|index| self.is_ready(index))) {
-            return RunStatus::Running;
-        }
-        let any = |is: fn(&StepState) -> bool| self.steps.iter().any(is);
-        if any(|state| matches!(state, StepState::AwaitingApproval { .. })) {
-            RunStatus::AwaitingApproval
-        } else if any(|state| matches!(state, StepState::AwaitingBranch)) {
-            RunStatus::AwaitingBranchSelection
-        } else if self.open_calls().next().is_some() {
-            RunStatus::AwaitingTool
-        } else if any(|state| matches!(state, StepState::Throttled { .. })) {
-            RunStatus::Paused
-        } else {
-            RunStatus::Running
-        }
-    }
-
-    /// Why the run is held, be it by a control or because only throttled steps are left (ADM-018).
-    pub fn pause_cause(&self) -> Option<PauseCause> {
-        match (&self.hold, self.status) {
-            (Some(hold), _) => Some(hold.cause),
-            (None, RunStatus::Paused) => Some(PauseCause::Throttle),
-            (None, _) => None,
-        }
-    }
-
-    /// True if the step has not begun and everything it waits for is over and not failed.
-    pub fn is_ready(&self, index: usize) -> bool {
-        let (Some(step), Some(StepState::Pending)) = (self.plan.steps.get(index), self.steps.get(index)) else {
-            return false;
-        };
-        step.dependencies()
-            .all(|on| matches!(self.step_state(on), Some(StepState::Done { .. } | StepState::Skipped { .. })))
-    }
-
-    /// True once a step that is not optional has failed: nothing new begins.
-    pub fn is_failing(&self) -> bool {
-        self.steps.iter().any(|state| matches!(state, StepState::Failed { .. }))
-    }
-
-    /// The bundle of what the run has so far.
-    pub fn bundle(&self, kind: OutputKind) -> Vec<crate::run::event::RunOutputBundle> {
-        let mut by_stage: BTreeMap<StageId, Vec<crate::run::event::ArtifactRef>> = BTreeMap::new();
-        for call in self.tool_calls.iter().filter(|c| matches!(c.outcome, CallOutcome::Ok | CallOutcome::Partial)) {
-            by_stage.entry(call.stage_id.clone()).or_default().extend(call.artifacts.iter().cloned());
-        }
-        by_stage
-            .into_iter()
-            .filter(|(_, artifacts)| !artifacts.is_empty())
-            .map(|(stage_id, artifacts)| crate::run::event::RunOutputBundle { kind, stage_id, artifacts })
-            .collect()
-    }
-
     fn call_mut(&mut self, id: CallId) -> Option<&mut RunToolCallRecord> {
         self.tool_calls.iter_mut().find(|call| call.call_id == id)
     }
 
     fn set_step(&mut self, id: &StepId, state: StepState) {
         let Some(index) = self.plan.steps.iter().position(|step| &step.step_id == id) else { return };
-        if self.permitted_step.as_ref() == Some(id) {
+        self.begun = true;
+        // A step that has to wait for its turn has not gone yet.
+        if self.permitted_step.as_ref() == Some(id) && !matches!(state, StepState::Throttled { .. }) {
             self.permitted_step = None;
         }
         if let Some(slot) = self.steps.get_mut(index) {
             *slot = state;
+        }
+    }
+
+    // The step is done, and this is what it gives to the run.
+    fn finish_step(
+        &mut self,
+        id: &StepId,
+        output: Option<&StoredValue>,
+        artifacts: &[ArtifactRef],
+        evidence: Option<&Evidence>,
+    ) {
+        let stage_id = self.stage_of(id);
+        self.intermediate_artifacts.extend(artifacts.iter().map(|artifact| Checkpoint {
+            step_id: id.clone(),
+            stage_id: stage_id.clone(),
+            artifact: artifact.clone(),
+        }));
+        self.evidence_of(id, evidence);
+        self.set_step(id, StepState::Done { output: output.cloned(), branch_id: None });
+    }
+
+    fn evidence_of(&mut self, id: &StepId, evidence: Option<&Evidence>) {
+        if let Some(evidence) = evidence {
+            let stage_id = self.stage_of(id);
+            self.evidence_trail.push(StageEvidence { step_id: id.clone(), stage_id, evidence: evidence.clone() });
         }
     }
 

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod progress;
 pub mod replay;
 pub mod settle;
+pub mod standing;
 pub mod status;
 pub mod step;
 pub mod submission;

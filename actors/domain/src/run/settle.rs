@@ -17,6 +17,9 @@ use crate::time::UnixMs;
 /// How often a call may be found never begun, or be sent again after a crash, before its step gives up.
 pub const ATTEMPTS_MAX: u64 = 8;
 
+/// The code of a call whose agent must cite and that had nothing to cite (RUN-016).
+pub const ABSTAINED: &str = "abstained";
+
 /// What a finished call says, with its output already redacted and, if big, kept in the object store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
@@ -31,8 +34,12 @@ pub struct Ended {
 /// The facts that settle a call, and the reservation they release. Empty if the call is unknown to the run.
 pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, Option<Release>) {
     let Some(call) = run.call(ended.call_id) else { return (Vec::new(), None) };
+    if run.closed {
+        // Nothing may follow the closing of a run.
+        return (Vec::new(), None);
+    }
     if !call.open {
-        return (late(ended).into_iter().collect(), None);
+        return (late(call, ended).into_iter().collect(), None);
     }
     let charge = charge(&call.estimated_usage, &ended.result);
     let mut settled = CallSettled {
@@ -59,7 +66,7 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
     if run.end.is_some() {
         // Terminal is final: the call is charged and closed, what it brought is kept as evidence (KIL-010).
         settled.outcome = CallOutcome::Killed;
-        after.extend(late(ended));
+        after.extend(late(call, ended));
     } else {
         describe(run, call, ended, &mut settled);
         if settled.outcome == CallOutcome::Unknown {
@@ -86,7 +93,7 @@ fn describe(run: &RunEnvelope, call: &RunToolCallRecord, ended: &Ended, settled:
             settled.artifacts = artifacts.clone();
             if let Some(message) = abstained(call, evidence.as_ref()) {
                 settled.outcome = CallOutcome::Error;
-                settled.error = error("abstained", &message);
+                settled.error = error(ABSTAINED, &message);
             }
         }
         CallEnding::Failed { code, message } => {
@@ -114,20 +121,35 @@ fn abstained(call: &RunToolCallRecord, evidence: Option<&crate::run::event::Evid
     let strict = crate::registry::family_of(&call.agent_id)
         .and_then(crate::registry::family_meta)
         .is_some_and(|meta| meta.default_grounding_policy == crate::registry::GroundingPolicy::StrictCite);
-    let bare = evidence.is_some_and(|e| e.grounding_state == GroundingState::Ungrounded);
+    let bare = evidence.is_some_and(|e| match e.grounding_state {
+        GroundingState::Ungrounded => true,
+        GroundingState::Grounded | GroundingState::PartiallyGrounded => e.citation_count == 0,
+        GroundingState::NotRequired => false,
+    });
     (strict && bare).then(|| "nothing in the sources supports an answer".to_owned())
 }
 
 // What arrives when the call is already settled.
-fn late(ended: &Ended) -> Option<NewEvent> {
-    let outcome = match &ended.result.ending {
-        CallEnding::Answered { partial: false, .. } => CallOutcome::Ok,
-        CallEnding::Answered { partial: true, .. } => CallOutcome::Partial,
-        CallEnding::Failed { .. } => CallOutcome::Error,
-        CallEnding::NotStarted { .. } | CallEnding::Unknown { .. } | CallEnding::Cancelled => return None,
+fn late(call: &RunToolCallRecord, ended: &Ended) -> Option<NewEvent> {
+    let mut late = LateEvidence {
+        call_id: ended.call_id,
+        outcome: CallOutcome::Error,
+        output: ended.stored_output.clone(),
+        measured_usage: ended.result.measured.as_deref().and_then(exact),
+        evidence: None,
+        artifacts: Vec::new(),
     };
-    let measured_usage = ended.result.measured.as_deref().and_then(exact);
-    let late = LateEvidence { call_id: ended.call_id, outcome, output: ended.stored_output.clone(), measured_usage };
+    match &ended.result.ending {
+        CallEnding::Answered { partial, evidence, artifacts, .. } => {
+            late.evidence = evidence.clone();
+            late.artifacts = artifacts.clone();
+            if abstained(call, evidence.as_ref()).is_none() {
+                late.outcome = if *partial { CallOutcome::Partial } else { CallOutcome::Ok };
+            }
+        }
+        CallEnding::Failed { .. } => {}
+        CallEnding::NotStarted { .. } | CallEnding::Unknown { .. } | CallEnding::Cancelled => return None,
+    }
     Some(NewEvent::system(RunEvent::LateEvidence(Box::new(late))))
 }
 

@@ -11,7 +11,7 @@ use crate::ids::{AgentId, BudgetId, GrantId, PipelineId, RunId, RunKey, TenantId
 use crate::json::{self, JsonError};
 use crate::quantity::{BudgetCategory, Micros};
 use crate::run::event::RunSubmitted;
-use crate::run::plan::{Plan, PlanError, Step, StepKind};
+use crate::run::plan::{Plan, PlanError, Step};
 use crate::time::UnixMs;
 
 /// The five modes (MOD-005).
@@ -198,7 +198,7 @@ pub fn accept(
     let plan = submission.plan.into_plan();
     plan.validate()?;
     for step in &plan.steps {
-        if let StepKind::Tool { tool_id, .. } = &step.kind
+        if let Some(tool_id) = step.kind.tool_id()
             && crate::catalog::entry(tool_id).is_none()
         {
             return Err(SubmissionError::UnknownTool { step: step.step_id.to_string(), tool: tool_id.clone() });
@@ -265,10 +265,8 @@ fn run_budgets(wanted: &[RunBudget], submitter: &Submitter) -> Result<Vec<Budget
         if budgets.iter().any(|other| other.category == budget.category) {
             return bad(index, "there is already a budget for this category");
         }
-        let id = format!("run.{}.{}", submitter.run_id, budget.category.as_str());
-        let budget_id = BudgetId::new(id).map_err(|_| SubmissionError::BadBudget { index, problem: "bad id" })?;
         budgets.push(Budget {
-            budget_id,
+            budget_id: run_budget_id(submitter.run_id, budget.category),
             tenant_id: Some(submitter.tenant_id.clone()),
             scope: BudgetScope::Run,
             scope_key: submitter.run_id.to_string(),
@@ -285,12 +283,16 @@ fn run_budgets(wanted: &[RunBudget], submitter: &Submitter) -> Result<Vec<Budget
     Ok(budgets)
 }
 
+/// The name of a run's own budget for a category.
+pub(crate) fn run_budget_id(run_id: RunId, category: BudgetCategory) -> BudgetId {
+    // A UUID and a category are made of nothing but what an id may be made of.
+    BudgetId::new(format!("run.{run_id}.{}", category.as_str())).unwrap_or_else(|_| BudgetId::constant("run"))
+}
+
 /// The first scope a planned tool needs and the submitter does not have (EXE-006, CAT-009).
 pub fn missing_scope(submitted: &RunSubmitted) -> Option<String> {
-    let tools = submitted.plan.steps.iter().filter(|step| !step.optional).filter_map(|step| match &step.kind {
-        StepKind::Tool { tool_id, .. } => crate::catalog::entry(tool_id),
-        _ => None,
-    });
+    let needed = submitted.plan.steps.iter().filter(|step| !step.optional);
+    let tools = needed.filter_map(|step| step.kind.tool_id()).filter_map(crate::catalog::entry);
     tools
         .flat_map(|entry| entry.required_scopes.iter())
         .find(|scope| !submitted.scopes.iter().any(|own| own == *scope))
@@ -300,15 +302,7 @@ pub fn missing_scope(submitted: &RunSubmitted) -> Option<String> {
 /// Exact per-run grants for the planned tools of low and medium risk that pick no hosts and need no secret (EXE-014).
 /// Everything else needs a grant that a broker or an operator has issued (EXE-015).
 pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
-    let mut tools: Vec<&ToolId> = submitted
-        .plan
-        .steps
-        .iter()
-        .filter_map(|step| match &step.kind {
-            StepKind::Tool { tool_id, .. } => Some(tool_id),
-            _ => None,
-        })
-        .collect();
+    let mut tools: Vec<&ToolId> = submitted.plan.steps.iter().filter_map(|step| step.kind.tool_id()).collect();
     tools.sort();
     tools.dedup();
     tools.retain(|tool| crate::catalog::entry(tool).is_some_and(crate::catalog::CatalogEntry::is_bounded));

@@ -13,6 +13,7 @@ use crate::run::chain::{EventHash, StoredEvent};
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::RunEvent;
 use crate::run::evolve::{begin, fold_one};
+use crate::run::status::InvalidTransition;
 
 /// Something that cannot be in a sound journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,8 +157,13 @@ fn fold_agrees(events: &[StoredEvent], findings: &mut Vec<Finding>) {
     };
     let mut spent = Usage::none();
     for event in &events[1..] {
+        let before = run.status;
         if let Err(error) = fold_one(&mut run, event) {
             return found(findings, error.seq, "does-not-fold", error.problem);
+        }
+        if !before.may_lead_to(run.status) {
+            let message = format!("{} after {}", run.status.as_str(), before.as_str());
+            found(findings, event.seq, InvalidTransition::CODE, message);
         }
         match event.event() {
             Some(RunEvent::CallSettled(settled)) => spent.add(&settled.charged),

@@ -507,7 +507,8 @@ proptest! {
             GovernanceChange::GrantIssued(grant) => grant.grant_id.to_string(),
             GovernanceChange::SwitchDisarmed { .. }
             | GovernanceChange::GrantRevoked { .. }
-            | GovernanceChange::ThrottlesSet(_) => String::new(),
+            | GovernanceChange::ThrottlesSet(_)
+            | GovernanceChange::BudgetOpened(_) => String::new(),
         };
         let fresh = !changes.iter().any(|old| id(&old.change) == id(&change));
         prop_assume!(fresh && !can_match(&change, &target()));

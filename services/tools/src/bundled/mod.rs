@@ -4,6 +4,7 @@ mod file;
 mod memory;
 mod run_files;
 pub(crate) mod shared;
+mod source;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
