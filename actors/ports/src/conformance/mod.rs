@@ -66,6 +66,7 @@ macro_rules! store_conformance {
             concurrent_asks_never_overspend_a_hard_budget,
             settling_releases_the_reservation_once,
             a_poison_entry_holds_nothing_on_a_meter,
+            a_budget_that_comes_into_force_makes_calls_in_the_making_stale,
             a_budget_put_again_keeps_its_figures,
             a_retired_budget_is_neither_listed_nor_asked_and_keeps_its_figures,
             an_unsound_budget_is_refused,
