@@ -10,9 +10,7 @@ use crate::catalog::Recovery;
 use crate::governance::budget::MeteredBudget;
 use crate::governance::grant::Grant;
 use crate::identity::Actor;
-use crate::ids::{
-    AgentId, ApprovalId, BudgetId, CallId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId,
-};
+use crate::ids::{AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId};
 use crate::quantity::{Micros, Usage};
 use crate::run::event::{
     ApprovalDecision, ApprovalReason, ArtifactRef, CallError, CallOutcome, DecisionLabel, Evidence, PauseCause,
@@ -170,9 +168,6 @@ pub struct RunToolCallRecord {
     pub recovery: Recovery,
     /// What was reserved.
     pub reservations: Vec<Reservation>,
-    /// The shared meters that carry a reservation: those the append stamped. The rest stand on the run's own budgets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shared_meters: Vec<BudgetId>,
     /// The most it could use.
     pub estimated_usage: Usage,
     /// What it was charged.

@@ -287,7 +287,6 @@ fn call_settled(run: &mut RunEnvelope, settled: &CallSettled) {
 
 // Run-scope budgets have no row in the store: their meters are this fold.
 fn release(run: &mut RunEnvelope, reservations: &[Reservation], charged: &Usage, now_unix_seconds: i64) {
-        shared_meters: pending.meters.iter().map(|meter| meter.budget_id.clone()).collect(),
     for held in reservations {
         for own in run.run_budgets.iter_mut().filter(|own| own.budget.budget_id == held.budget_id) {
             budget::settle(own, held.amount, charged.get(held.category), now_unix_seconds);
@@ -316,7 +315,6 @@ fn call_refused(run: &mut RunEnvelope, refused: &CallRefused) {
         attempt: 1,
         recovery: crate::catalog::Recovery::default(),
         reservations: Vec::new(),
-        shared_meters: Vec::new(),
         estimated_usage: Usage::none(),
         charged: refused.charged.clone(),
         output: None,

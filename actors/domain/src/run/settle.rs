@@ -9,8 +9,7 @@ use crate::run::append::{NewEvent, Release};
 use crate::run::approval;
 use crate::run::envelope::{RunEnvelope, RunToolCallRecord};
 use crate::run::event::{
-    CallError, CallOutcome, CallSettled, GovernanceAudited, GroundingState, LateEvidence, Reservation, RunEvent,
-    StoredValue,
+    CallError, CallOutcome, CallSettled, GovernanceAudited, GroundingState, LateEvidence, RunEvent, StoredValue,
 };
 use crate::run::step::{CallEnding, CallResult, Charge};
 use crate::time::UnixMs;
@@ -74,9 +73,7 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
             after.push(approval::ask_about_unknown(run, call, now));
         }
     }
-    let held = |held: &&Reservation| call.shared_meters.contains(&held.budget_id);
-    let reservations = call.reservations.iter().filter(held).cloned().collect();
-    let release = Release { call_id: call.call_id, reservations, charged: charge.charged };
+    let release = Release { call_id: call.call_id, reservations: call.reservations.clone(), charged: charge.charged };
     let mut events = vec![NewEvent::system(RunEvent::CallSettled(Box::new(settled)))];
     events.append(&mut after);
     (events, Some(release))
