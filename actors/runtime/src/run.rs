@@ -518,7 +518,7 @@ impl State {
         let boot = self.shared.clock.boot();
         let view = self.shared.governance.view();
         let step = prepared.step.step_id.clone();
-        let mut decision = self.decision(scratch, prepared, now).await;
+        let mut decision = self.decision(scratch, prepared, now, false).await;
         if let Some((budget_id, readings)) = self.exceeded.remove(&step) {
             // The store's own figures said no: these, and no forecast, may end or pause a run.
             let known = view.budgets.iter().find(|shared| shared.budget.budget_id == budget_id);
@@ -575,7 +575,13 @@ impl State {
         false
     }
 
-    async fn decision(&self, scratch: &RunEnvelope, prepared: &call::Prepared, now: UnixMs) -> gate::Decision {
+    async fn decision(
+        &self,
+        scratch: &RunEnvelope,
+        prepared: &call::Prepared,
+        now: UnixMs,
+        redispatch: bool,
+    ) -> gate::Decision {
         let view = self.shared.governance.view();
         let throttled = self.shared.buckets.take(&view.state, &prepared.target).await.err();
         let configured = self.shared.tools.configured();
@@ -587,6 +593,7 @@ impl State {
             scopes: &scratch.scopes,
             args: &prepared.args,
             control: ControlState::None,
+            redispatch,
             now,
         };
         let snapshot = Snapshot {
@@ -605,7 +612,7 @@ impl State {
     /// The gate's answer for a call that is to be sent again under a reservation that is still held.
     async fn admission(&mut self, scratch: &RunEnvelope, prepared: &call::Prepared, now: UnixMs) -> Admission {
         let view = self.shared.governance.view();
-        match self.decision(scratch, prepared, now).await.verdict {
+        match self.decision(scratch, prepared, now, true).await.verdict {
             Verdict::Admit(admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
                 Some(permit) => Admission::Ready(Box::new(Ready {
                     args: prepared.args.clone(),

@@ -34,7 +34,8 @@ pub(super) fn check(
             continue;
         }
         bill.reservations.push(Reservation { budget_id: budget.budget_id.clone(), category: budget.category, amount });
-        match check_budget(budget, &metered.meter, amount, now) {
+        let asked = if attempt.redispatch { Micros::ZERO } else { amount };
+        match check_budget(budget, &metered.meter, asked, now) {
             BudgetVerdict::Ok => {}
             BudgetVerdict::Warn => bill.warnings.push(warning(metered, "warn", None)),
             BudgetVerdict::Grace { grace_end_unix_seconds } => {

@@ -95,6 +95,9 @@ pub struct Attempt<'a> {
     pub args: &'a Value,
     /// What has arrived for the run.
     pub control: ControlState,
+    /// The call was admitted before and is to be sent again under the reservation it still holds (I2): it neither asks
+    /// for money nor counts as a use of its grant once more.
+    pub redispatch: bool,
     /// Now.
     pub now: UnixMs,
 }
@@ -137,9 +140,9 @@ impl Decision {
 }
 
 /// Checks of a call that reaches no host.
-const CHECKS_INSIDE: [&str; 3] = ["grant", "secrets", "isolation"];
+const CHECKS_INSIDE: [&str; 3] = ["grant", "secret", "isolation"];
 /// Checks of a call that does: the second phase happens where the connection is made.
-const CHECKS_EGRESS: [&str; 5] = ["grant", "secrets", "isolation", "egress-phase-1", "egress-phase-2"];
+const CHECKS_EGRESS: [&str; 5] = ["grant", "secret", "isolation", "egress-1", "egress-2"];
 
 /// What a stage that has nothing against the call says.
 pub(super) struct Pass {
@@ -315,7 +318,7 @@ fn grant<'a>(attempt: &Attempt<'_>, snapshot: &Snapshot<'a>) -> Result<&'a Grant
     })?;
     let used = snapshot.grant_uses.get(&grant.grant_id).copied().unwrap_or(0);
     match grant.constraints.max_calls {
-        Some(max) if used >= max => {
+        Some(max) if used >= max && !attempt.redispatch => {
             let detail =
                 format!("the grant `{}` allows {max} calls and all are used; raise `maxCalls`", grant.grant_id);
             Err(Objection::deny("grant-calls-used-up", detail))

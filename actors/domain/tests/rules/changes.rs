@@ -1,12 +1,13 @@
 //! Governance changes: the fold, and which of them can concern a call.
 
+use signalbox_domain::governance::budget::Budget;
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange, GovernanceState, can_match};
 use signalbox_domain::governance::grant::{Grant, GrantScope};
 use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope, decide_execution};
 use signalbox_domain::ids::{GrantId, SwitchId};
 use signalbox_domain::time::UnixMs;
 
-use crate::common::{NOW, grant, switch, target, tenant, tool};
+use crate::common::{NOW, budget, grant, switch, target, tenant, tool};
 
 fn numbered(changes: Vec<GovernanceChange>) -> Vec<EpochChange> {
     (1..).zip(changes).map(|(epoch, change)| EpochChange { epoch, at_unix_ms: UnixMs(1_000), change }).collect()
@@ -68,6 +69,9 @@ fn a_switch_or_grant_for_others_cannot_concern_a_call() {
         assert!(!issued(Grant { tool_id: tool("web.fetch"), ..grant("g", scope) }));
         assert!(!issued(Grant { tenant_id: tenant("umbrella"), ..grant("g", scope) }));
     }
+    let opened = |budget| can_match(&GovernanceChange::BudgetOpened(budget), &target);
+    assert!(opened(budget("b", 1)));
+    assert!(!opened(Budget { tenant_id: Some(tenant("umbrella")), ..budget("b", 1) }));
     assert!(!issued(Grant { scope_key: "bob".to_owned(), ..grant("g", GrantScope::PerUser) }));
     assert!(!issued(Grant { scope_key: "other".to_owned(), ..grant("g", GrantScope::PerRun) }));
 }

@@ -30,6 +30,7 @@ struct Case {
     scopes: Vec<String>,
     args: Value,
     control: ControlState,
+    redispatch: bool,
     current: bool,
     state: GovernanceState,
     shared: Vec<MeteredBudget>,
@@ -47,6 +48,7 @@ fn case() -> Case {
         scopes: vec!["tool:memory.read".to_owned()],
         args: json!({"key": "a"}),
         control: ControlState::None,
+        redispatch: false,
         current: true,
         state: GovernanceState::default(),
         shared: vec![],
@@ -82,6 +84,7 @@ impl Case {
             scopes: &self.scopes,
             args: &self.args,
             control: self.control,
+            redispatch: self.redispatch,
             now: NOW,
         };
         gate(
@@ -145,7 +148,7 @@ fn a_call_that_nothing_speaks_against_is_admitted_with_all_its_record_needs() {
     let one = Micros::units(1);
     assert_eq!(held, [("a-shared", one), ("m-look-ups", one), ("z-own", one)], "in the order meters are locked in");
     assert_eq!((admissible.timeout_ms, admissible.recovery), (60_000, case.tool.unwrap().recovery));
-    assert_eq!(admissible.capability_checks, ["grant", "secrets", "isolation"]);
+    assert_eq!(admissible.capability_checks, ["grant", "secret", "isolation"]);
     assert!(decision.objection().is_none());
 }
 
@@ -348,7 +351,7 @@ fn a_call_outside_the_bounds_of_its_grant_is_denied_by_its_code() {
 #[test]
 fn both_phases_of_the_egress_guard_are_among_the_capability_checks() {
     let Verdict::Admit(admissible) = fetch().decide().verdict else { panic!() };
-    let expected = ["grant", "secrets", "isolation", "egress-phase-1", "egress-phase-2"];
+    let expected = ["grant", "secret", "isolation", "egress-1", "egress-2"];
     assert_eq!(admissible.capability_checks, expected);
 }
 
@@ -430,14 +433,23 @@ fn a_shared_budget_is_only_a_forecast_and_the_store_decides() {
 
     let readings = vec![case.shared[0].reading(Micros::units(1))];
     let id = || BudgetId::new("shared").unwrap();
-    assert_eq!(
-        exceeded_by_store(OnExceeded::Kill, id(), readings.clone()),
-        Verdict::Kill(Blame::Budget { budget_id: id(), readings: readings.clone() })
-    );
-    assert_eq!(
-        exceeded_by_store(OnExceeded::Pause, id(), readings.clone()),
-        Verdict::Pause { budget_id: id(), readings }
-    );
+    let refused = |on_exceeded| exceeded_by_store(on_exceeded, id(), readings.clone());
+    let killed = Verdict::Kill(Blame::Budget { budget_id: id(), readings: readings.clone() });
+    assert_eq!(refused(OnExceeded::Kill), killed);
+    assert_eq!(refused(OnExceeded::Pause), Verdict::Pause { budget_id: id(), readings: readings.clone() });
+}
+
+#[test]
+fn a_call_that_is_sent_again_neither_pays_nor_counts_twice() {
+    let case = case().with(|case| {
+        case.own.push(metered(run_budget("own", 1), 0, 1));
+        case.grants[0].constraints.max_calls = Some(1);
+        case.uses.insert(GrantId::new("own").unwrap(), 1);
+    });
+    assert_eq!(case.decide().verdict.outcome(), "denied");
+    let again = case.with(|case| case.redispatch = true);
+    assert_eq!(again.decide().verdict.outcome(), "admit");
+    assert_eq!(again.with(arm).decide().verdict.outcome(), "killed", "governance is asked anew");
 }
 
 #[test]

@@ -37,12 +37,7 @@ pub async fn facts_commit_when_the_ask_is_refused(f: &Fixture) {
 pub async fn an_admission_is_the_record_as_it_was_written(f: &Fixture) {
     let head = f.run(1).await;
     f.governance.put_budget(budget("b", 10)).await.unwrap();
-    let entry = Entry {
-        facts: vec![fact("before")],
-        asks: vec![ask(&head, 1, &[("b", 4)])],
-        governance_epoch: 1,
-        ..entry(&head)
-    };
+    let entry = Entry { facts: vec![fact("before")], asks: vec![ask(&head, 1, &[("b", 4)])], ..entry(&head) };
     let began = BootInstant(77);
     let mut answers = f.journal.append(vec![f.up_to_date(entry).await], began).await;
     let appended = answers.remove(0).unwrap();

@@ -157,7 +157,7 @@ pub async fn a_budget_put_again_keeps_its_figures(f: &Fixture) {
     assert_eq!(f.governance.epoch().await.unwrap().1, 1);
 }
 
-pub async fn a_budget_that_comes_into_force_is_heard_by_calls_in_the_making(f: &Fixture) {
+pub async fn a_budget_that_comes_into_force_makes_calls_in_the_making_stale(f: &Fixture) {
     let (ours, theirs) = (f.run(1).await, f.create(new_run("globex", 2)).await);
     let open_anew = async || {
         let (before, after) = (f.asking(&ours, 1, &[]).await, f.asking(&theirs, 2, &[]).await);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use signalbox_domain::governance::budget::{Budget, MeteredBudget, roll};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
-use signalbox_domain::identity::Actor;
 use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
 use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_ports::governance::{Governance, check_budget, check_readable, opening};
@@ -34,7 +33,7 @@ impl Governance for SqliteStore {
         let (clock, by) = (Arc::clone(&self.clock), by.clone());
         // The writer's transaction is the exclusive lock: no append can be in one at the same time.
         self.writer
-            .transact(move |conn| Box::pin(async move { write_change(conn, change, &by, clock.now()).await }))
+            .transact(move |conn| Box::pin(async move { write_change(conn, change, by.as_str(), clock.now()).await }))
             .await
     }
 
@@ -98,10 +97,11 @@ pub(super) async fn changes_after<'e>(
         .map_err(|problem| StoreError::Unavailable(format!("a governance change cannot be read: {problem}")))
 }
 
+/// Raises the epoch and writes the change that raised it.
 async fn write_change(
     conn: &mut SqliteConnection,
     change: GovernanceChange,
-    by: &ActorId,
+    by: &str,
     at_unix_ms: UnixMs,
 ) -> Result<EpochChange, StoreError> {
     let body = check_readable(&change)?;
@@ -112,7 +112,7 @@ async fn write_change(
     sqlx::query("INSERT INTO governance_changes (epoch, at_ms, changed_by, body) VALUES (?, ?, ?, ?)")
         .bind(epoch)
         .bind(at_unix_ms.0)
-        .bind(by.to_string())
+        .bind(by)
         .bind(body)
         .execute(conn)
         .await
@@ -130,7 +130,7 @@ async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicro
     check_budget(kept.as_ref().map(|(kept, _)| &kept.budget), budget)?;
     let in_force = kept.as_ref().filter(|(_, retired)| !retired).map(|(kept, _)| &kept.budget);
     if let Some(change) = opening(in_force, budget) {
-        write_change(conn, change, &Actor::system().actor_id, now.ms()).await?;
+        write_change(conn, change, "system:budgets", now.ms()).await?;
     }
     let mut meter = kept.map(|(kept, _)| kept.meter).unwrap_or_default();
     roll(budget, &mut meter, seconds(now));

@@ -15,8 +15,11 @@ use super::safe::spans;
 /// Most function names in one sentence.
 const FUNCTIONS_SHOWN_MAX: usize = 8;
 
+/// Words with which a source names something to use instead.
 static INSTEAD: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)\b(?:migrat\w*|mov\w+ to|switch\w*|replac\w*|in favou?r of|instead|alternatives?|successor|superseded by)\b").ok()
+    let verbs = r"migrat\w*|mov\w+ to|switch\w*|replac\w*|superseded by";
+    let others = r"in favou?r of|instead|alternatives?|successor";
+    Regex::new(&format!(r"(?i)\b(?:{verbs}|{others})\b")).ok()
 });
 
 /// The action for an item whose kind, versions, functions and quotes are known.
@@ -34,7 +37,7 @@ pub(crate) fn of(item: &Item) -> Action {
             ActionKind::Pin,
             Some(unaffected.clone()),
             format!(
-                "Use only the versions of {package} that are listed as unaffected, `{unaffected}`; no patched version is listed."
+                "Use only versions of {package} that are listed as unaffected, `{unaffected}`; no patched one is listed."
             ),
         ),
         (Kind::Malicious, None, None) => (
@@ -51,17 +54,17 @@ pub(crate) fn of(item: &Item) -> Action {
 
 fn without_patch(item: &Item, package: &str) -> (ActionKind, Option<String>, String) {
     if let Some(instead) = instead(item) {
-        let text = format!("No patched version is listed. The source names `{instead}` to use instead of {package}.");
+        let text = format!("No patched version of {package} is listed; the source names a replacement, `{instead}`.");
         return (ActionKind::Migrate, Some(instead), text);
     }
     if !item.affected_functions.is_empty() {
         let names = functions(item);
-        let text = format!("No patched version is listed. Stay clear of the affected functions of {package}: {names}.");
+        let text = format!("No patched version of {package} is listed: stay clear of the affected functions, {names}.");
         return (ActionKind::Avoid, Some(names), text);
     }
     let text = if item.kind == Kind::Unmaintained {
         format!(
-            "No patched version is listed and the source names nothing to use instead: decide whether to keep {package}."
+            "No patched version of {package} is listed and the source names no replacement: decide whether to keep it."
         )
     } else {
         format!("All versions of {package} are affected and no patched one is listed: decide whether to keep it.")

@@ -70,7 +70,7 @@ pub(crate) fn read(source: Quotable<'_>, head: &TomlHead<'_>, blocks: &[Block]) 
 
     let mut claims = fields;
     claims.extend(claims::claims(&item, &sentences, source));
-    Ok(Extracted { items: vec![item], claims })
+    Ok(Extracted { items: vec![item], claims, ..Extracted::default() })
 }
 
 /// A name the item cannot do without.
@@ -193,19 +193,22 @@ fn summary(sentences: &[Sentence<'_>], item: &Item, except: &BTreeSet<usize>) ->
     chosen
 }
 
+/// A field of a head, its value, where it stands, and what it supports.
+type Row = (&'static str, Option<String>, Option<Range<usize>>, Supports);
+
 /// Claims of the head, each with the line it stands in.
 fn fields(source: Quotable<'_>, head: &TomlHead<'_>, item: &Item) -> Vec<Claim> {
     let line = |path: &[&str]| head.line(path);
     let vector = item.severity.as_ref().and_then(|severity| severity.vector.clone());
     let functions = item.affected_functions.first().map(|function| function.versions.clone());
-    let rows: [(&str, Option<String>, Option<Range<usize>>, Supports); 5] = [
+    let rows: [Row; 5] = [
         ("date", item.date.clone(), line(&["advisory", "date"]), Supports::Date),
         ("cvss", vector, line(&["advisory", "cvss"]), Supports::Severity),
         ("patched", item.patched.clone(), line(&["versions", "patched"]), Supports::Patched),
         ("unaffected", item.unaffected.clone(), line(&["versions", "unaffected"]), Supports::Unaffected),
         ("affected functions", functions, head.first_line_of_table(&["affected", "functions"]), Supports::Affected),
     ];
-    let claim = |(field, value, line, supports): (&str, Option<String>, Option<Range<usize>>, Supports)| {
+    let claim = |(field, value, line, supports): Row| {
         let (value, quote) = (value?, source.bytes(line?, supports)?);
         Some(Claim {
             id: String::new(),

@@ -16,23 +16,23 @@ const SUBJECTS_MAX: usize = 4;
 
 /// The names a text is about: those of its title that come up again, else those of its title, else its commonest.
 pub(crate) fn subjects(title: &str, sentences: &[Sentence<'_>]) -> Vec<String> {
-    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    // Here the first word of a sentence counts too: what is written like a name again and again is one.
+    let mut written: BTreeMap<String, usize> = BTreeMap::new();
     for sentence in sentences {
-        for name in names(sentence.text(), &BTreeSet::new()) {
-            *known.entry(name).or_default() += 1;
+        let text = sentence.text();
+        for word in words(text).into_iter().filter(|word| is_name(text, word)) {
+            *written.entry(word.text(text).to_lowercase()).or_default() += 1;
         }
     }
-    let set: BTreeSet<String> = known.keys().cloned().collect();
+    let set: BTreeSet<String> = written.keys().cloned().collect();
     let titled = names(title, &set);
     let mut chosen: Vec<String> = titled.iter().filter(|name| set.contains(*name)).cloned().collect();
     if chosen.is_empty() {
         chosen = titled;
     }
     if chosen.is_empty() {
-        let commonest = known
-            .iter()
-            .filter(|(_, count)| **count > 1)
-            .max_by_key(|(name, count)| (**count, std::cmp::Reverse(*name)));
+        let repeated = written.iter().filter(|(_, count)| **count > 1);
+        let commonest = repeated.max_by_key(|(name, count)| (**count, std::cmp::Reverse(*name)));
         chosen.extend(commonest.map(|(name, _)| name.clone()));
     }
     chosen.dedup();
@@ -131,7 +131,10 @@ mod tests {
     const SOURCE: &str = "# Larkspur gets a date\n\nThe Larkspur team met again. Larkspur 3.0 ships on 14 September \
                           2026. It needs Rust 1.85 at least. Volunteers of Petrel wrote 12 guides.\n";
 
-    fn rows() -> Vec<(String, Vec<String>, Option<String>, Vec<String>)> {
+    /// Value, subjects, release, context.
+    type Row = (String, Vec<String>, Option<String>, Vec<String>);
+
+    fn rows() -> Vec<Row> {
         let blocks = markdown::blocks(SOURCE, 0);
         let sentences = select::all(&blocks);
         let mut item = crate::briefing::extract::blank("a.md", "a.md");

@@ -14,6 +14,9 @@ use super::related::{Related, related};
 /// Most names in one sentence.
 const NAMES_SHOWN_MAX: usize = 12;
 
+/// Most packages in one search.
+const SEARCH_NAMES_MAX: usize = 100;
+
 /// From the first to the last day of the items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -63,6 +66,9 @@ pub struct Draft {
     pub actions: Vec<ActionGroup>,
     /// The packages named, in alphabetical order.
     pub packages: Vec<String>,
+    /// A command that looks for the packages in a `Cargo.lock`, if they are crates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lockfile_search: Option<String>,
     /// The parts, in order.
     pub sections: Vec<Section>,
     /// The items, in the order of the parts.
@@ -97,12 +103,14 @@ pub fn draft(ground: Ground) -> Draft {
         None => "Weekly briefing".to_owned(),
     };
     let packages: BTreeSet<&String> = items.iter().filter_map(|item| item.package.as_ref()).collect();
+    let lockfile_search = lockfile_search(&items, &packages);
     Draft {
         title,
         period,
         glance: glance(&in_order, ground.sources.len(), &related),
         actions: actions(&in_order),
         packages: packages.into_iter().cloned().collect(),
+        lockfile_search,
         sections,
         related,
         sources: ground.sources,
@@ -110,6 +118,16 @@ pub fn draft(ground: Ground) -> Draft {
         left_out: ground.left_out,
         items: in_order,
     }
+}
+
+/// A search for all packages at once. Only for advisories of the Rust database, whose packages stand in a `Cargo.lock`,
+/// and only with names that a shell and a pattern take as they are.
+fn lockfile_search(items: &[Item], packages: &BTreeSet<&String>) -> Option<String> {
+    let plain = |name: &&String| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    let rust = items.iter().filter(|item| item.package.is_some()).all(|item| item.id.starts_with("RUSTSEC-"));
+    let fits = !packages.is_empty() && packages.len() <= SEARCH_NAMES_MAX && packages.iter().all(plain);
+    let names: Vec<&str> = packages.iter().map(|name| name.as_str()).collect();
+    (rust && fits).then(|| format!("grep -nE '^name = \"({})\"' Cargo.lock", names.join("|")))
 }
 
 /// `1 item`, `2 items`.
@@ -159,13 +177,40 @@ fn glance(items: &[Item], sources: usize, related: &[Related]) -> Vec<String> {
     let kinds: Vec<String> = counts.iter().map(|(kind, n)| counted(*n, words(*kind).0, words(*kind).1)).collect();
     let total = counted(items.len(), "item", "items");
     let mut lines = vec![format!("{total} from {}: {}.", counted(sources, "source", "sources"), listed(&kinds))];
-    if let Some(first) = related.iter().find(|group| group.link.is_some() && group.items.len() >= 3) {
-        let names = names(items.iter().filter(|item| first.items.contains(&item.id)));
-        lines.push(format!("{} refer to one report: {names}.", first.items.len()));
-    }
+    lines.extend(malicious(items, related));
     lines.extend(severities(items));
     lines.extend(ways_out(items));
     lines
+}
+
+/// Which releases of malicious packages are named, and whether one report covers them.
+fn malicious(items: &[Item], related: &[Related]) -> Option<String> {
+    let bad: Vec<&Item> = items.iter().filter(|item| item.kind == Kind::Malicious).collect();
+    if bad.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = bad
+        .iter()
+        .filter(|item| !item.named_versions.is_empty())
+        .map(|item| format!("`{}` {}", item.label().replace('`', "'"), listed(&item.named_versions)))
+        .take(NAMES_SHOWN_MAX)
+        .collect();
+    let all = bad.iter().filter(|item| item.affected.as_deref() == Some("all versions")).count();
+    let mut parts = Vec::new();
+    if !named.is_empty() {
+        parts.push(format!("Malicious releases: {}", listed(&named)));
+    }
+    if all > 0 {
+        let more = if named.is_empty() { "" } else { " further" };
+        parts.push(format!("{all}{more} {} no good version", if all == 1 { "package has" } else { "packages have" }));
+    }
+    let one_report = related
+        .iter()
+        .any(|group| group.link.is_some() && bad.len() > 1 && bad.iter().all(|item| group.items.contains(&item.id)));
+    if one_report {
+        parts.push(format!("one report covers all {} malicious packages", bad.len()));
+    }
+    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
 fn names<'i>(items: impl Iterator<Item = &'i Item>) -> String {
@@ -215,7 +260,7 @@ fn severities(items: &[Item]) -> Option<String> {
 /// For how many items there is a version to go to.
 fn ways_out(items: &[Item]) -> Option<String> {
     let advisories: Vec<&Item> = items.iter().filter(|item| item.patched.is_some()).collect();
-    if advisories.is_empty() {
+    if advisories.len() < 2 {
         return None;
     }
     let count = |kind| advisories.iter().filter(|i| i.action.as_ref().is_some_and(|a| a.kind == kind)).count();
@@ -226,7 +271,9 @@ fn ways_out(items: &[Item]) -> Option<String> {
     if pinned > 0 {
         parts.push(format!("{pinned} {} only versions listed as unaffected", has(pinned)));
     }
-    parts.push(format!("{neither} {} neither", has(neither)));
+    if neither > 0 {
+        parts.push(format!("{neither} {} neither", has(neither)));
+    }
     Some(format!("Of {}, {}.", counted(advisories.len(), "advisory", "advisories"), listed(&parts)))
 }
 
@@ -244,7 +291,9 @@ const fn action_heading(kind: ActionKind) -> &'static str {
 
 /// One group for each sort of action, one line for each thing to change to.
 fn actions(items: &[Item]) -> Vec<ActionGroup> {
-    let mut groups: BTreeMap<ActionKind, Vec<(Option<&str>, Vec<&Item>)>> = BTreeMap::new();
+    /// What to change to, and who should.
+    type Line<'i> = (Option<&'i str>, Vec<&'i Item>);
+    let mut groups: BTreeMap<ActionKind, Vec<Line<'_>>> = BTreeMap::new();
     let mut places: BTreeMap<(ActionKind, Option<&str>), usize> = BTreeMap::new();
     for item in items {
         let Some(action) = &item.action else { continue };
@@ -256,7 +305,7 @@ fn actions(items: &[Item]) -> Vec<ActionGroup> {
             None => lines.push((target, vec![item])),
         }
     }
-    let line = |kind: ActionKind, (target, members): (Option<&str>, Vec<&Item>)| {
+    let line = |kind: ActionKind, (target, members): Line<'_>| {
         let names = names(members.into_iter());
         match (kind, target) {
             (ActionKind::Upgrade, Some(target)) => format!("{names} to `{target}`"),
@@ -302,14 +351,13 @@ fn section(heading: String, members: &[&Item], related: &[Related]) -> Section {
     let mut unscored = members.iter().filter(|item| item.kind == Kind::Vulnerability && item.severity.is_none());
     let scored = members.iter().any(|item| item.severity.as_ref().is_some_and(|s| s.level < Level::High));
     if unscored.next().is_some() && scored {
-        intro
-            .push("Those without a stated severity stand after high and before medium: it may be anything.".to_owned());
+        intro.push("Vulnerabilities whose source states no severity stand between high and medium.".to_owned());
     }
     let own: BTreeSet<&String> = ids.iter().collect();
     for group in related.iter().filter(|group| group.items.len() > 1 && group.items.iter().all(|id| own.contains(id))) {
         if let Some(link) = &group.link {
             let named = names(members.iter().copied().filter(|item| group.items.contains(&item.id)));
-            let all = if group.items.len() == members.len() { "All of them" } else { &named };
+            let all = if group.items.len() == members.len() { "All of these" } else { &named };
             intro.push(format!("{all} refer to {link}"));
         }
     }

@@ -3,15 +3,16 @@
 //! One broken document must not cost the others their place: whatever cannot be used says so, with a code.
 
 use super::advisory;
-use super::block::Reading;
+use super::block::{Block, Reading};
 use super::dates;
 use super::mapped::Mapped;
-use super::model::{Claim, DOCUMENT_BYTES_MAX, Document, Item, Kind, Unusable};
+use super::model::{Claim, DOCUMENT_BYTES_MAX, Document, Item, Kind, Quote, Supports, Unusable};
 use super::quote::Quotable;
 use super::read::feed::{self, Feed};
 use super::read::head::{self, Head};
 use super::read::{html, markdown, plain};
 use super::safe;
+use super::select::{self, Sentence};
 use super::story::{self, Stated};
 
 /// What a document gave.
@@ -19,6 +20,19 @@ use super::story::{self, Stated};
 pub(crate) struct Extracted {
     pub(crate) items: Vec<Item>,
     pub(crate) claims: Vec<Claim>,
+    /// All sentences, if they were asked for.
+    pub(crate) sentences: Vec<Quote>,
+}
+
+impl Extracted {
+    /// The same with the sentences of these blocks.
+    fn and_sentences(mut self, source: Quotable<'_>, blocks: &[Block], wanted: bool) -> Self {
+        if wanted {
+            let quote = |one: Sentence<'_>| source.quote(one.block, one.range, Supports::Summary);
+            self.sentences.extend(select::all(blocks).into_iter().filter_map(quote));
+        }
+        self
+    }
 }
 
 /// An item with an id and a source and nothing else.
@@ -49,8 +63,8 @@ pub(crate) fn blank(id: &str, source: &str) -> Item {
     }
 }
 
-/// Reads a document. Beside what it gave it says what it was read as.
-pub(crate) fn extract(document: &Document) -> Result<(Extracted, &'static str), Unusable> {
+/// Reads a document, with all its sentences if they are wanted. Beside what it gave it says what it was read as.
+pub(crate) fn extract(document: &Document, sentences: bool) -> Result<(Extracted, &'static str), Unusable> {
     let unusable =
         |code: &str, reason: String| Err(Unusable { name: document.name.clone(), code: code.to_owned(), reason });
     let text = document.text.as_str();
@@ -68,30 +82,33 @@ pub(crate) fn extract(document: &Document) -> Result<(Extracted, &'static str), 
     }
     let source = Quotable { name: &document.name, text };
     let (stories, read_as) = if let Some(format) = feed::detect(text) {
-        (entries(source, format), read_as(format))
+        (entries(source, format, sentences), read_as(format))
     } else if is_html(document) {
         let reading = html::read(&Mapped::source(text));
-        (one(source, document, &Stated::default(), &reading), "html")
+        (one(source, document, &Stated::default(), &reading, sentences), "html")
     } else if is_plain(document) {
-        (one(source, document, &Stated::default(), &plain::read(text, 0)), "text")
+        (one(source, document, &Stated::default(), &plain::read(text, 0), sentences), "text")
     } else {
         match head::read(text) {
             Head::Broken(reason) => return unusable("head-not-readable", reason),
             Head::Toml(head, after) if head.has("advisory") => {
                 let blocks = markdown::blocks(text, after);
-                return advisory::read(source, &head, &blocks).map(|extracted| (extracted, "advisory"));
+                let read = advisory::read(source, &head, &blocks);
+                return read.map(|extracted| (extracted.and_sentences(source, &blocks, sentences), "advisory"));
             }
             Head::Toml(head, after) => {
                 let field = |name: &str| head.text(&[name]);
                 let stated = stated(field("title"), field("date"), field("link").or(field("url")));
-                (one(source, document, &stated, &markdown_reading(text, after)), "markdown")
+                (one(source, document, &stated, &markdown_reading(text, after), sentences), "markdown")
             }
             Head::Lines(lines, after) => {
                 let field = |name: &str| lines.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
                 let stated = stated(field("title"), field("date"), field("link").or(field("url")));
-                (one(source, document, &stated, &markdown_reading(text, after)), "markdown")
+                (one(source, document, &stated, &markdown_reading(text, after), sentences), "markdown")
             }
-            Head::Absent => (one(source, document, &Stated::default(), &markdown_reading(text, 0)), "markdown"),
+            Head::Absent => {
+                (one(source, document, &Stated::default(), &markdown_reading(text, 0), sentences), "markdown")
+            }
         }
     };
     if stories.items.is_empty() {
@@ -100,8 +117,9 @@ pub(crate) fn extract(document: &Document) -> Result<(Extracted, &'static str), 
     Ok((stories, read_as))
 }
 
-fn one(source: Quotable<'_>, document: &Document, stated: &Stated, reading: &Reading) -> Extracted {
-    let mut extracted = story::read(source, &document.name, stated, reading).unwrap_or_default();
+fn one(source: Quotable<'_>, document: &Document, stated: &Stated, reading: &Reading, sentences: bool) -> Extracted {
+    let extracted = story::read(source, &document.name, stated, reading).unwrap_or_default();
+    let mut extracted = extracted.and_sentences(source, &reading.blocks, sentences);
     for item in &mut extracted.items {
         // A page fetched from the web is its own link.
         if item.link.is_none() && document.uri.starts_with("http") {
@@ -112,13 +130,14 @@ fn one(source: Quotable<'_>, document: &Document, stated: &Stated, reading: &Rea
     extracted
 }
 
-fn entries(source: Quotable<'_>, format: Feed) -> Extracted {
+fn entries(source: Quotable<'_>, format: Feed, sentences: bool) -> Extracted {
     let mut all = Extracted::default();
     for (index, reading) in feed::entries(source.text, format).iter().enumerate() {
         let id = format!("{}#{}", source.name, index + 1);
         if let Some(mut one) = story::read(source, &id, &Stated::default(), reading) {
             all.items.append(&mut one.items);
             all.claims.append(&mut one.claims);
+            all = all.and_sentences(source, &reading.blocks, sentences);
         }
     }
     all

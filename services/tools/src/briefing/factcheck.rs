@@ -14,6 +14,7 @@ use super::compose::Draft;
 use super::figures::figures;
 use super::ground::named;
 use super::model::{Claim, Document, FigureKind, Quote};
+use super::prose::{Word, stem, words};
 use super::safe;
 
 /// Most claims of one subject and kind that are compared with each other.
@@ -192,10 +193,11 @@ fn contradictions(claims: &[&Claim]) -> (Vec<Contradiction>, usize) {
             for index in members {
                 by_value.entry(&claims[index].value).or_default().push(claims[index].quote.clone());
             }
+            let quotes: Vec<&Quote> = by_value.values().flatten().collect();
             found.push(Contradiction {
                 kind,
-                subject: subject.to_owned(),
-                unit: unit.map(str::to_owned),
+                subject: spelled(subject, &quotes),
+                unit: unit.map(|unit| spelled(unit, &quotes)),
                 values: by_value
                     .into_iter()
                     .map(|(value, quotes)| Stated { value: value.to_owned(), quotes })
@@ -206,6 +208,22 @@ fn contradictions(claims: &[&Claim]) -> (Vec<Contradiction>, usize) {
     found.sort_by(|a, b| (a.kind, &a.subject, &a.unit).cmp(&(b.kind, &b.subject, &b.unit)));
     found.truncate(CONTRADICTIONS_MAX);
     (found, compared.len())
+}
+
+/// A lower-case name or a stem as the quotes spell it.
+fn spelled(name: &str, quotes: &[&Quote]) -> String {
+    let texts = quotes.iter().map(|quote| quote.plain.as_str());
+    let spellings = texts.flat_map(|text| {
+        let same = move |word: &Word| {
+            let lower = word.text(text).to_lowercase();
+            lower == name || stem(&lower) == name
+        };
+        words(text).into_iter().filter(same).map(move |word| word.text(text).to_owned())
+    });
+    // The longest, so that "tests" are counted and not the "test" of a test suite.
+    let mut spellings: Vec<String> = spellings.collect();
+    spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
+    spellings.into_iter().next().unwrap_or_else(|| name.to_owned())
 }
 
 /// The groups of claims that hang together through clashes.

@@ -1,6 +1,5 @@
 //! Days, numbers and versions in a sentence: the things two sources can disagree about.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -71,11 +70,6 @@ pub(crate) fn figures(text: &str) -> Vec<Figure> {
     }
     found.sort_by_key(|figure| figure.range.start);
     found
-}
-
-/// The figures of a text as a set of spellings, for "does the quote give this figure?".
-pub(crate) fn values(text: &str) -> BTreeSet<(FigureKind, String)> {
-    figures(text).into_iter().map(|figure| (figure.kind, figure.value)).collect()
 }
 
 fn version(text: &str, words: &[Word], index: usize) -> Option<Figure> {

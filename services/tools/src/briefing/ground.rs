@@ -10,9 +10,7 @@ use signalbox_domain::canonical::sha256_hex;
 use super::bm25::Index;
 use super::dates;
 use super::extract;
-use super::model::{
-    Claim, DOCUMENTS_MAX, Document, Ground, Item, LeftOut, Passage, Quote, SourceRow, Supports, Unusable,
-};
+use super::model::{Claim, DOCUMENTS_MAX, Document, Ground, Item, LeftOut, Passage, Quote, SourceRow, Unusable};
 use super::prose::stems;
 use super::safe;
 
@@ -70,10 +68,12 @@ pub fn ground(request: Request) -> Result<Ground, GroundError> {
     if request.query.as_ref().is_some_and(|query| query.len() > QUERY_BYTES_MAX) {
         return Err(GroundError::QueryTooLong);
     }
-    let mut reader = Reader { unusable: request.failures, ..Reader::default() };
+    let mut reader =
+        Reader { unusable: request.failures, keeps_sentences: request.query.is_some(), ..Reader::default() };
     for document in named(request.documents) {
         reader.read(&document);
     }
+    let sentences = std::mem::take(&mut reader.sentences);
     let mut ground = reader.finish();
     if let Some(since) = request.since {
         leave_out(&mut ground, since);
@@ -82,7 +82,7 @@ pub fn ground(request: Request) -> Result<Ground, GroundError> {
         claim.id = format!("c{:05}", number + 1);
     }
     if let Some(query) = &request.query {
-        ground.passages = passages(&ground, query);
+        ground.passages = passages(&sentences, query);
     }
     Ok(ground)
 }
@@ -116,6 +116,8 @@ struct Reader {
     claims: Vec<Claim>,
     sources: Vec<SourceRow>,
     unusable: Vec<Unusable>,
+    keeps_sentences: bool,
+    sentences: Vec<Quote>,
     /// Digest of a text to the source that had it first.
     texts: BTreeMap<String, String>,
     ids: BTreeMap<String, String>,
@@ -129,7 +131,7 @@ impl Reader {
             return self.refuse(&document.name, "document-repeated", reason);
         }
         self.texts.insert(digest.clone(), document.name.clone());
-        let (mut extracted, read_as) = match extract::extract(document) {
+        let (mut extracted, read_as) = match extract::extract(document, self.keeps_sentences) {
             Ok(extracted) => extracted,
             Err(unusable) => return self.unusable.push(unusable),
         };
@@ -160,6 +162,7 @@ impl Reader {
         });
         self.items.append(&mut extracted.items);
         self.claims.append(&mut extracted.claims);
+        self.sentences.append(&mut extracted.sentences);
     }
 
     fn refuse(&mut self, name: &str, code: &str, reason: String) {
@@ -200,20 +203,14 @@ fn leave_out(ground: &mut Ground, since: String) {
     ground.left_out = Some(LeftOut { since, count: before - ground.items.len(), undated });
 }
 
-/// The quoted sentences that answer a query best.
-fn passages(ground: &Ground, query: &str) -> Vec<Passage> {
-    let mut quotes: Vec<&Quote> = Vec::new();
-    let mut seen = BTreeSet::new();
-    let said = ground.items.iter().flat_map(|item| &item.quotes).chain(ground.claims.iter().map(|claim| &claim.quote));
-    for quote in said.filter(|quote| matches!(quote.supports, Supports::Summary | Supports::WhatToDo | Supports::Title))
-    {
-        if seen.insert((&quote.source, quote.start, quote.end)) {
-            quotes.push(quote);
-        }
-    }
-    let index = Index::new(quotes.iter().map(|quote| stems(&quote.plain)));
+/// The sentences that answer a query best.
+fn passages(sentences: &[Quote], query: &str) -> Vec<Passage> {
+    let index = Index::new(sentences.iter().map(|quote| stems(&quote.plain)));
     let best = index.best(&stems(query), PASSAGES_MAX);
     best.into_iter()
-        .map(|(number, score)| Passage { score: (score * 10_000.0).round() / 10_000.0, quote: quotes[number].clone() })
+        .map(|(number, score)| Passage {
+            score: (score * 10_000.0).round() / 10_000.0,
+            quote: sentences[number].clone(),
+        })
         .collect()
 }

@@ -7,9 +7,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{Item, Kind, Level};
-use super::prose::words;
+use super::prose::{stems, words};
 use super::safe::spans;
 
+/// Most stories of a topic whose words are compared with each other; the rest go by their day.
+const CENTRALITY_MAX: usize = 200;
 /// Fewest stories that make a topic.
 const TOPIC_MIN: usize = 2;
 
@@ -103,8 +105,12 @@ pub(crate) fn topics<'i>(stories: &[&'i Item]) -> Vec<(Option<String>, Vec<&'i I
         groups.entry(topic_of(story)).or_default().push(story);
     }
     let mut topics: Vec<(Option<String>, Vec<&Item>)> = groups.into_iter().collect();
-    for (_, members) in &mut topics {
-        members.sort_by_cached_key(|item| (Reverse(item.date.clone()), item.id.clone()));
+    for (name, members) in &mut topics {
+        let central = if name.is_some() { centrality(members) } else { BTreeMap::new() };
+        members.sort_by_cached_key(|item| {
+            let central = central.get(item.id.as_str()).copied().unwrap_or(0);
+            (Reverse(central), Reverse(item.date.clone()), item.id.clone())
+        });
     }
     topics.sort_by_cached_key(|(name, members)| {
         let sources: BTreeSet<&str> = members.iter().map(|item| item.source.as_str()).collect();
@@ -116,6 +122,19 @@ pub(crate) fn topics<'i>(stories: &[&'i Item]) -> Vec<(Option<String>, Vec<&'i I
         )
     });
     topics.into_iter().map(|(name, members)| (name.map(|name| spelled(&name, &members)), members)).collect()
+}
+
+/// How many words each story shares with the other sources of its topic: what several tell is what the topic is about.
+fn centrality<'i>(members: &[&'i Item]) -> BTreeMap<&'i str, usize> {
+    let words =
+        |item: &Item| -> BTreeSet<String> { item.quotes.iter().flat_map(|quote| stems(&quote.plain)).collect() };
+    let compared: Vec<(&'i Item, BTreeSet<String>)> =
+        members.iter().take(CENTRALITY_MAX).map(|item| (*item, words(item))).collect();
+    let shared = |(item, own): &(&'i Item, BTreeSet<String>)| {
+        let others = compared.iter().filter(|(other, _)| other.source != item.source);
+        (item.id.as_str(), others.map(|(_, words)| own.intersection(words).count()).sum())
+    };
+    compared.iter().map(shared).collect()
 }
 
 /// A lower-case name as the titles and quotes spell it.

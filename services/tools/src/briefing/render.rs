@@ -12,10 +12,13 @@ use serde::{Deserialize, Serialize};
 use signalbox_domain::canonical::sha256_hex;
 
 use super::compose::{Draft, counted};
-use super::factcheck::{CitationsReport, ClaimsReport, quotes_digest};
+use super::factcheck::{CitationsReport, ClaimsReport, Contradiction, quotes_digest};
 use super::model::{FigureKind, Item, Kind, Supports};
 use super::persona::Change;
 
+/// What stands above the contradictions.
+const CONTRADICTIONS_INTRO: &str = "These sources give different figures for what looks like the same thing. Which is \
+                                    right is for you to judge.";
 /// Most other items that are named beside one.
 const SEE_ALSO_MAX: usize = 8;
 
@@ -114,8 +117,8 @@ impl Pack<'_> {
     fn checks(&self) -> Vec<String> {
         let (claims, citations) = (self.claims, self.citations);
         let mut lines = vec![
-            "No model wrote this: summaries are sentences copied from the sources, and everything else is counted or \
-             worked out from their fields."
+            "The text is extractive: no model wrote it; summaries are sentences copied from the sources, and the rest is \
+             counted or worked out from their fields."
                 .to_owned(),
             format!(
                 "{} of {} found byte for byte in the sources.",
@@ -202,13 +205,12 @@ fn told(item: &Item) -> Option<String> {
 }
 
 /// What a contradiction is about, in words.
-fn about(contradiction: &super::factcheck::Contradiction) -> String {
+fn about(contradiction: &Contradiction) -> String {
     let subject = &contradiction.subject;
     match (contradiction.kind, &contradiction.unit) {
-        (FigureKind::Version, Some(of)) if of != subject => format!("version of {of} for {subject}"),
-        (FigureKind::Version, _) => format!("version, {subject}"),
-        (FigureKind::Number, Some(unit)) => format!("number ({unit}), {subject}"),
-        (FigureKind::Field, Some(field)) => format!("{field}, {subject}"),
-        (kind, _) => format!("{}, {subject}", kind.as_str()),
+        (FigureKind::Version, Some(of)) if of != subject => format!("{subject}: version of {of}"),
+        (FigureKind::Number, Some(unit)) => format!("{subject}: number of {unit}"),
+        (FigureKind::Field, Some(field)) => format!("{subject}: {field}"),
+        (kind, _) => format!("{subject}: {}", kind.as_str()),
     }
 }

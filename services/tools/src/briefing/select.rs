@@ -82,6 +82,10 @@ pub(crate) fn key(all: &[Sentence<'_>], title: &str, most: usize) -> Vec<usize> 
             chosen.insert(position);
         }
     }
+    // A short text may say nothing more about its title; its next sentence is better than none.
+    if chosen.len() < 2 {
+        chosen.extend(first(all, 1, &chosen));
+    }
     chosen.into_iter().collect()
 }
 
@@ -99,24 +103,17 @@ const ACTS: &str = "upgrade|update|migrate|move|switch|replace|rotate|revoke|aud
 
 /// Cues of an instruction, the strongest first.
 static CUES: LazyLock<Vec<(u8, Regex)>> = LazyLock::new(|| {
+    const DUTY: &str = "must|should|need to|needs to|have to|advised to|recommended to|encouraged to";
+    const DONE: &str = "fixed|patched|resolved|addressed|corrected";
     let cues = [
         // Told to do something: "Upgrade to 2.0", "Users should migrate", "must be migrated".
         (3, format!(r"(?i)^(?:please |users? |to (?:fix|mitigate)[^,]*, )?(?:{ACTS})\b")),
-        (
-            3,
-            format!(
-                r"(?i)\b(?:must|should|need to|needs to|have to|advised to|recommended to|encouraged to)\b.{{0,40}}\b(?:{ACTS})(?:d|ed)?\b"
-            ),
-        ),
+        (3, format!(r"(?i)\b(?:{DUTY})\b.{{0,40}}\b(?:{ACTS})(?:d|ed)?\b")),
         (3, r"(?i)\brecommend(?:s|ed)?\b".to_owned()),
         // What stands in the way of one.
         (2, r"(?i)\bwork-?arounds?\b|\bmitigations?\b".to_owned()),
         (2, r"(?i)\b(?:no|without)\b.{0,24}\b(?:fix|patch)(?:es|ed)?\b".to_owned()),
-        (
-            1,
-            r"(?i)\b(?:fixed|patched|resolved|addressed|corrected) (?:in|by|with)\b|^fix(?:ed)?\b|^patched\b"
-                .to_owned(),
-        ),
+        (1, format!(r"(?i)\b(?:{DONE}) (?:in|by|with)\b|^fix(?:ed)?\b|^patched\b")),
     ];
     cues.into_iter().filter_map(|(weight, cue)| Regex::new(&cue).ok().map(|cue| (weight, cue))).collect()
 });

@@ -8,11 +8,12 @@ use regex::Regex;
 
 use super::model::{Level, Severity};
 
+/// "Low severity", "This is a high-severity flaw", "Severity: critical": at the beginning of a sentence only.
 static STATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(
-        r"(?i)^(?:\W*)(?:(?:this is (?:a |an )?|rated |considered )?(low|moderate|medium|high|critical)[ -]severity\b|severity(?: is| was|:)? (?:rated )?(low|moderate|medium|high|critical)\b)",
-    )
-    .ok()
+    const LEVELS: &str = "low|moderate|medium|high|critical";
+    let first = format!(r"(?:this is (?:a |an )?|rated |considered )?({LEVELS})[ -]severity\b");
+    let second = format!(r"severity(?: is| was|:)? (?:rated )?({LEVELS})\b");
+    Regex::new(&format!(r"(?i)^\W*(?:{first}|{second})")).ok()
 });
 
 /// The severity of a CVSS vector of version 2, 3.0, 3.1 or 4.0; `None` if it is none.

@@ -67,7 +67,7 @@ pub(crate) fn read(source: Quotable<'_>, id: &str, stated: &Stated, reading: &Re
         return None;
     }
     let claims = claims::claims(&item, &sentences, source);
-    Some(Extracted { items: vec![item], claims })
+    Some(Extracted { items: vec![item], claims, ..Extracted::default() })
 }
 
 fn quote_all(source: Quotable<'_>, text: &Mapped, supports: Supports) -> Option<Quote> {

@@ -187,9 +187,9 @@ mod tests {
 
     #[test]
     fn a_broken_head_says_why_and_an_example_in_a_text_is_no_head() {
-        let broken = |text: &str| match read(text) {
-            Head::Broken(why) => why,
-            other => panic!("{other:?}"),
+        let broken = |text: &str| {
+            let Head::Broken(why) = read(text) else { panic!("not broken: {text}") };
+            why
         };
         assert!(broken("```toml\n[advisory]\nid = \"x\n```\n").starts_with("its head is not TOML"));
         assert!(broken("```toml\n[advisory]\nid = \"x\"\n").starts_with("its head has no closing"));

@@ -152,8 +152,11 @@ impl Reader {
 
     /// Code stands between backticks.
     fn tick(&mut self, at: Range<usize>) {
-        let visible = !self.is_silent() && !(self.framed && !self.is_inside(is_frame));
-        if visible && let Some(block) = &mut self.block {
+        let framed = !self.framed || self.is_inside(is_frame);
+        if framed
+            && !self.is_silent()
+            && let Some(block) = &mut self.block
+        {
             block.text.push_char('`', at);
         }
     }

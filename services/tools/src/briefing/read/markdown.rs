@@ -55,22 +55,22 @@ impl Reader<'_> {
     }
 
     fn start(&mut self, tag: &Tag<'_>) {
-        match tag {
-            Tag::Heading { level, .. } => self.begin(BlockKind::Heading(depth(*level))),
-            Tag::Paragraph => self.begin(BlockKind::Paragraph),
-            Tag::Item | Tag::TableCell => self.begin(BlockKind::Entry),
-            Tag::CodeBlock(_) | Tag::HtmlBlock | Tag::Image { .. } | Tag::MetadataBlock(_) => self.silent += 1,
-            _ => {}
+        if let Tag::Heading { level, .. } = tag {
+            self.begin(BlockKind::Heading(depth(*level)));
+        } else if matches!(tag, Tag::Paragraph) {
+            self.begin(BlockKind::Paragraph);
+        } else if matches!(tag, Tag::Item | Tag::TableCell) {
+            self.begin(BlockKind::Entry);
+        } else if matches!(tag, Tag::CodeBlock(_) | Tag::HtmlBlock | Tag::Image { .. } | Tag::MetadataBlock(_)) {
+            self.silent += 1;
         }
     }
 
     fn end(&mut self, tag: TagEnd) {
-        match tag {
-            TagEnd::Heading(_) | TagEnd::Paragraph | TagEnd::Item | TagEnd::TableCell => self.close(),
-            TagEnd::CodeBlock | TagEnd::HtmlBlock | TagEnd::Image | TagEnd::MetadataBlock(_) => {
-                self.silent = self.silent.saturating_sub(1);
-            }
-            _ => {}
+        if matches!(tag, TagEnd::Heading(_) | TagEnd::Paragraph | TagEnd::Item | TagEnd::TableCell) {
+            self.close();
+        } else if matches!(tag, TagEnd::CodeBlock | TagEnd::HtmlBlock | TagEnd::Image | TagEnd::MetadataBlock(_)) {
+            self.silent = self.silent.saturating_sub(1);
         }
     }
 

@@ -3,20 +3,21 @@
 
 use std::fmt::Write as _;
 
-use super::{Pack, about, headline, severity, told};
+use super::{CONTRADICTIONS_INTRO, Pack, about, headline, severity, told};
 use crate::briefing::model::{Item, Supports};
 use crate::briefing::safe::{self, clean, spans};
 
+/// A page made of strangers' words may load and run nothing, even if an escape were forgotten.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 const STYLE: &str = include_str!("style.css");
 
 /// Renders the pack.
 pub(super) fn render(pack: Pack<'_>) -> String {
     let draft = pack.draft;
     let title = text(&draft.title);
-    // A page made of strangers' words may load and run nothing, even if an escape were forgotten.
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n"
@@ -29,6 +30,7 @@ pub(super) fn render(pack: Pack<'_>) -> String {
     contents(&mut out, pack);
     out.push_str("<main>\n");
     actions(&mut out, pack);
+    contradictions(&mut out, pack);
     let (by_id, see_also) = (pack.by_id(), pack.see_also());
     for (number, section) in draft.sections.iter().enumerate() {
         let _ = writeln!(out, "<section aria-labelledby=\"part-{number}\">");
@@ -42,7 +44,6 @@ pub(super) fn render(pack: Pack<'_>) -> String {
         }
         out.push_str("</section>\n");
     }
-    contradictions(&mut out, pack);
     problems(&mut out, pack);
     out.push_str("</main>\n");
     sources(&mut out, pack);
@@ -55,6 +56,9 @@ fn contents(out: &mut String, pack: Pack<'_>) {
     if !pack.draft.actions.is_empty() {
         out.push_str("<li><a href=\"#what-to-do\">What to do</a></li>\n");
     }
+    if !pack.claims.contradictions.is_empty() {
+        out.push_str("<li><a href=\"#contradictions\">What contradicts</a></li>\n");
+    }
     for (number, section) in pack.draft.sections.iter().enumerate() {
         let _ = writeln!(
             out,
@@ -62,9 +66,6 @@ fn contents(out: &mut String, pack: Pack<'_>) {
             inline(&section.heading),
             section.items.len()
         );
-    }
-    if !pack.claims.contradictions.is_empty() {
-        out.push_str("<li><a href=\"#contradictions\">What contradicts</a></li>\n");
     }
     out.push_str("<li><a href=\"#sources\">Sources</a></li>\n</ul>\n</nav>\n");
 }
@@ -83,9 +84,15 @@ fn actions(out: &mut String, pack: Pack<'_>) {
         }
     }
     out.push_str("</dl>\n");
-    if !pack.draft.packages.is_empty() {
+    if let Some(search) = &pack.draft.lockfile_search {
+        let _ = writeln!(
+            out,
+            "<p>To see which of the packages are in your lockfile:</p>\n<pre><code>{}</code></pre>",
+            escape(search)
+        );
+    } else if !pack.draft.packages.is_empty() {
         let names: Vec<String> = pack.draft.packages.iter().map(|name| code(name)).collect();
-        let _ = writeln!(out, "<p>Packages to look for in your lockfile: {}.</p>", names.join(", "));
+        let _ = writeln!(out, "<p>Packages to look for: {}.</p>", names.join(", "));
     }
     out.push_str("</section>\n");
 }
@@ -137,8 +144,9 @@ fn contradictions(out: &mut String, pack: Pack<'_>) {
     }
     let _ = writeln!(
         out,
-        "<section aria-labelledby=\"contradictions\">\n<h2 id=\"contradictions\">What contradicts <small>{}</small></h2>\n\
-         <p class=\"intro\">These sources give different figures for what looks like the same thing. Which is right is for you to judge.</p>",
+        "<section aria-labelledby=\"contradictions\">\n\
+         <h2 id=\"contradictions\">What contradicts <small>{}</small></h2>\n\
+         <p class=\"intro\">{CONTRADICTIONS_INTRO}</p>",
         pack.claims.contradictions.len()
     );
     for contradiction in &pack.claims.contradictions {

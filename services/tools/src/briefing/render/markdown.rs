@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Pack, about, headline, severity, told};
+use super::{CONTRADICTIONS_INTRO, Pack, about, headline, severity, told};
 use crate::briefing::factcheck::Contradiction;
 use crate::briefing::model::{Item, Supports};
 use crate::briefing::safe::{self, clean, spans};
@@ -19,6 +19,7 @@ pub(super) fn render(pack: Pack<'_>) -> String {
     let checks: Vec<String> = pack.checks().iter().map(|line| inline(line)).collect();
     let _ = writeln!(out, "**Checked.** {}\n", checks.join(" "));
     actions(&mut out, pack);
+    contradictions(&mut out, pack);
     let (by_id, see_also) = (pack.by_id(), pack.see_also());
     for section in &draft.sections {
         let _ = writeln!(out, "## {} ({})\n", inline(&section.heading), section.items.len());
@@ -29,7 +30,6 @@ pub(super) fn render(pack: Pack<'_>) -> String {
             item(&mut out, entry, see_also.get(entry.id.as_str()).map_or(&[], Vec::as_slice));
         }
     }
-    contradictions(&mut out, pack);
     problems(&mut out, pack);
     sources(&mut out, pack);
     out
@@ -54,9 +54,15 @@ fn actions(out: &mut String, pack: Pack<'_>) {
         }
     }
     out.push('\n');
-    if !pack.draft.packages.is_empty() {
+    if let Some(search) = &pack.draft.lockfile_search {
+        let _ = writeln!(
+            out,
+            "To see which of the packages are in your lockfile:\n\n```sh\n{}\n```\n",
+            search.replace("```", "")
+        );
+    } else if !pack.draft.packages.is_empty() {
         let names: Vec<String> = pack.draft.packages.iter().map(|name| code(name)).collect();
-        let _ = writeln!(out, "Packages to look for in your lockfile: {}.\n", names.join(", "));
+        let _ = writeln!(out, "Packages to look for: {}.\n", names.join(", "));
     }
 }
 
@@ -67,7 +73,7 @@ fn item(out: &mut String, item: &Item, also: &[&str]) {
         facts.push(inline(&item.id));
     }
     facts.extend(item.date.clone());
-    facts.extend(severity(item).map(|severity| format!("severity {severity}")));
+    facts.extend(severity(item).map(|severity| format!("severity: {severity}")));
     if let Some(affected) = &item.affected {
         let named = match item.named_versions.as_slice() {
             [] => String::new(),
@@ -75,10 +81,10 @@ fn item(out: &mut String, item: &Item, also: &[&str]) {
                 format!(" (the title names {})", versions.iter().map(|v| code(v)).collect::<Vec<_>>().join(", "))
             }
         };
-        facts.push(format!("affected {}{named}", version(affected)));
+        facts.push(format!("affected: {}{named}", version(affected)));
     }
-    facts.extend(item.patched.as_ref().map(|patched| format!("patched {}", version(patched))));
-    facts.extend(item.unaffected.as_ref().map(|unaffected| format!("unaffected {}", version(unaffected))));
+    facts.extend(item.patched.as_ref().map(|patched| format!("patched: {}", version(patched))));
+    facts.extend(item.unaffected.as_ref().map(|unaffected| format!("unaffected: {}", version(unaffected))));
     if !facts.is_empty() {
         let _ = writeln!(out, "{}\n", facts.join(" · "));
     }
@@ -107,14 +113,14 @@ fn contradictions(out: &mut String, pack: Pack<'_>) {
         return;
     }
     let _ = writeln!(out, "## What contradicts ({})\n", pack.claims.contradictions.len());
-    out.push_str("These sources give different figures for what looks like the same thing. Which is right is for you to judge.\n\n");
+    let _ = writeln!(out, "{CONTRADICTIONS_INTRO}\n");
     for contradiction in &pack.claims.contradictions {
         one_contradiction(out, contradiction);
     }
 }
 
 fn one_contradiction(out: &mut String, contradiction: &Contradiction) {
-    let _ = writeln!(out, "### {}\n", capital(&inline(&about(contradiction))));
+    let _ = writeln!(out, "### {}\n", inline(&about(contradiction)));
     for stated in &contradiction.values {
         for quote in &stated.quotes {
             let (value, source) = (code(&stated.value), inline(&quote.source));
@@ -164,11 +170,6 @@ fn version(text: &str) -> String {
         text if text.starts_with("all versions") => inline(text),
         text => code(text),
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Shown text as Markdown: code stays code, and nothing else of it is markup.
