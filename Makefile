@@ -3,12 +3,15 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help run test check fix sim bench ci
 
-# Where the demo reads from: files, folders or feed URLs, separated by spaces.
-SOURCES ?= samples/weekly
+# Where the demo reads from: one file or folder, or several files, folders and feed URLs separated by spaces.
+SOURCES = samples/weekly
 # Where the node keeps its journal and where the pack is written.
-DATA ?= data
+DATA = data
 # How many random cases each property is tried with in `make sim`.
-CASES ?= 20000
+CASES = 20000
+
+# Handed to recipes through the environment, so that an address with an ampersand is an address and not a command.
+export SOURCES DATA SINCE
 
 # cargo-nextest where it is installed; plain cargo otherwise, so that Rust alone is enough.
 RUN_TESTS = $$(cargo nextest --version >/dev/null 2>&1 && echo cargo nextest run || echo cargo test)
@@ -18,8 +21,9 @@ help: ## this list
 
 run: ## the demo: a briefing from SOURCES, with APPROVE=1 SINCE=date FRESH=1 DATA=folder
 	cargo build --package signalbox
-	@cargo run --quiet --package signalbox -- demo --sources $(SOURCES) --data $(DATA) \
-		$(if $(SINCE),--since $(SINCE)) $(if $(APPROVE),--approve) $(if $(FRESH),--fresh)
+	@set -f; if [ -e "$$SOURCES" ]; then set -- "$$SOURCES"; else set -- $$SOURCES; fi; \
+	cargo run --quiet --package signalbox -- demo --sources "$$@" --data "$$DATA" \
+		$(if $(SINCE),--since "$$SINCE") $(if $(APPROVE),--approve) $(if $(FRESH),--fresh)
 
 test: ## every test, with a PostgreSQL and a Redis that it starts itself
 	scripts/with-services $(RUN_TESTS) --workspace

@@ -42,6 +42,12 @@ pub enum StoreError {
     /// The store refuses this entry for ever, for example because it is too large.
     #[error("the store refuses this entry: {0}")]
     Poison(String),
+    /// The object store holds something else under this hash than what was put there.
+    #[error("the value {sha256} in the object store is damaged")]
+    BlobDamaged {
+        /// Lower-case hex SHA-256 of what was put there.
+        sha256: String,
+    },
 }
 
 impl StoreError {
@@ -52,6 +58,7 @@ impl StoreError {
             Self::Unknown(_) => "store-outcome-unknown",
             Self::Corrupt { .. } => "journal-corrupt",
             Self::Poison(_) => "entry-refused-by-store",
+            Self::BlobDamaged { .. } => "blob-damaged",
         }
     }
 }
@@ -116,24 +123,32 @@ impl NewRun {
             closed: self.projection.closed,
         };
         let events: Vec<_> = self.events.iter().map(|new| stamp(&mut head, now, new)).collect();
-        check_sizes(&events)?;
+        check_events(&events)?;
         Ok((head, events))
     }
 }
 
-/// Refuses events that are too many or too big for one entry, in every store alike.
-pub fn check_sizes(events: &[StoredEvent]) -> Result<(), StoreError> {
+/// Refuses, in every store alike, what must not get into a journal: too many events for one entry, a body that is too
+/// big, and an event that could not be read back, since one of those would end its run for ever.
+pub fn check_events(events: &[StoredEvent]) -> Result<(), StoreError> {
     if events.len() > ENTRY_EVENTS_MAX {
         return Err(StoreError::Poison(format!("one entry may write at most {ENTRY_EVENTS_MAX} events")));
     }
-    match events.iter().find(|event| event.body.len() > EVENT_BODY_BYTES_MAX) {
-        Some(event) => Err(StoreError::Poison(format!(
-            "event {} has a body of {} bytes; at most {EVENT_BODY_BYTES_MAX} are allowed",
-            event.seq,
-            event.body.len()
-        ))),
-        None => Ok(()),
-    }
+    events.iter().try_for_each(|event| {
+        if event.body.len() > EVENT_BODY_BYTES_MAX {
+            return Err(StoreError::Poison(format!(
+                "event {} has a body of {} bytes; at most {EVENT_BODY_BYTES_MAX} are allowed",
+                event.seq,
+                event.body.len()
+            )));
+        }
+        match event.event() {
+            Some(_) => Ok(()),
+            None => {
+                Err(StoreError::Poison(format!("event {} of kind `{}` cannot be read back", event.seq, event.kind)))
+            }
+        }
+    })
 }
 
 /// What became of a creation.

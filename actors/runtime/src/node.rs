@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
+use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::Grant;
 use signalbox_domain::ids::{ApprovalId, CommandId, NodeIncarnation, RunId, RunKey, TenantId};
 use signalbox_domain::run::advance::projection;
@@ -84,11 +85,13 @@ pub struct NodeConfig {
     pub name: String,
     /// Most active runs; beyond it submissions are answered with `overloaded`.
     pub runs_active_max: usize,
+    /// Hosts that may lie inside private networks, by the operator's configuration.
+    pub exempt: Vec<HostExemption>,
 }
 
 impl Default for NodeConfig {
     fn default() -> Self {
-        Self { name: "node".to_owned(), runs_active_max: RUNS_ACTIVE_DEFAULT }
+        Self { name: "node".to_owned(), runs_active_max: RUNS_ACTIVE_DEFAULT, exempt: Vec::new() }
     }
 }
 
@@ -195,6 +198,7 @@ impl Node {
             governance: GovernanceHandle::new(governance, view),
             buckets: BucketsHandle::new(buckets),
             hub: ProgressHub::default(),
+            exempt: config.exempt.clone(),
         });
         let active = Arc::new(AtomicUsize::new(0));
         let runs_args = runs::Args { shared: shared.clone(), leases: ports.leases.clone(), active: active.clone() };

@@ -10,7 +10,8 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde_json::Value;
 use signalbox_domain::canonical;
-use signalbox_domain::governance::budget::MeterReading;
+use signalbox_domain::governance::budget::{MeterReading, OnExceeded};
+use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::gate::{self, Attempt, ControlState, Snapshot, Verdict};
 use signalbox_domain::governance::grant::Constraints;
 use signalbox_domain::governance::kill_switch;
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) governance: GovernanceHandle,
     pub(crate) buckets: BucketsHandle,
     pub(crate) hub: ProgressHub,
+    pub(crate) exempt: Vec<HostExemption>,
 }
 
 pub(crate) enum Msg {
@@ -516,10 +518,12 @@ impl State {
         let boot = self.shared.clock.boot();
         let view = self.shared.governance.view();
         let step = prepared.step.step_id.clone();
-        let mut decision = self.decision(scratch, prepared, now).await;
+        let mut decision = self.decision(scratch, prepared, now, false).await;
         if let Some((budget_id, readings)) = self.exceeded.remove(&step) {
             // The store's own figures said no: these, and no forecast, may end or pause a run.
-            decision.verdict = gate::exceeded_by_store(&view.budgets, budget_id, readings);
+            let known = view.budgets.iter().find(|shared| shared.budget.budget_id == budget_id);
+            let on_exceeded = known.map_or_else(OnExceeded::default, |shared| shared.budget.on_exceeded);
+            decision.verdict = gate::exceeded_by_store(on_exceeded, budget_id, readings);
         }
         if !matches!(decision.verdict, Verdict::Admit(_) | Verdict::Throttle(_)) {
             self.shared.buckets.give_back(&view.state, &prepared.target);
@@ -543,7 +547,7 @@ impl State {
                 }
             },
             Verdict::Deny { code, message } => {
-                draft.asks.push(call::deny(prepared, &code, &message, decision.answers, now));
+                draft.asks.push(call::deny(prepared, code, &message, decision.answers, now));
             }
             Verdict::Kill(blame) => {
                 draft.asks = vec![call::kill(scratch, prepared, &blame, decision.answers, now)];
@@ -564,14 +568,20 @@ impl State {
                 add(scratch, &mut draft.facts, vec![waits], now);
             }
             Verdict::Hold { reason } => {
-                tracing::debug!(run = %self.run.run_id, %step, reason, "held");
+                tracing::debug!(run = %self.run.run_id, %step, reason = reason.code(), "held");
                 self.hold(&step, boot);
             }
         }
         false
     }
 
-    async fn decision(&self, scratch: &RunEnvelope, prepared: &call::Prepared, now: UnixMs) -> gate::Decision {
+    async fn decision(
+        &self,
+        scratch: &RunEnvelope,
+        prepared: &call::Prepared,
+        now: UnixMs,
+        redispatch: bool,
+    ) -> gate::Decision {
         let view = self.shared.governance.view();
         let throttled = self.shared.buckets.take(&view.state, &prepared.target).await.err();
         let configured = self.shared.tools.configured();
@@ -583,6 +593,7 @@ impl State {
             scopes: &scratch.scopes,
             args: &prepared.args,
             control: ControlState::None,
+            redispatch,
             now,
         };
         let snapshot = Snapshot {
@@ -593,6 +604,7 @@ impl State {
             run_grants: &scratch.grants,
             grant_uses: &scratch.grant_uses,
             throttled,
+            exempt: &self.shared.exempt,
         };
         gate::gate(&attempt, &snapshot)
     }
@@ -600,7 +612,7 @@ impl State {
     /// The gate's answer for a call that is to be sent again under a reservation that is still held.
     async fn admission(&mut self, scratch: &RunEnvelope, prepared: &call::Prepared, now: UnixMs) -> Admission {
         let view = self.shared.governance.view();
-        match self.decision(scratch, prepared, now).await.verdict {
+        match self.decision(scratch, prepared, now, true).await.verdict {
             Verdict::Admit(admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
                 Some(permit) => Admission::Ready(Box::new(Ready {
                     args: prepared.args.clone(),

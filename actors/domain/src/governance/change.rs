@@ -11,6 +11,7 @@ use crate::ids::{GrantId, RunId, SwitchId};
 use crate::time::UnixMs;
 
 /// One change, in the order of epochs.
+#[allow(clippy::large_enum_variant, reason = "changes are few and are not kept in bulk; a box would buy nothing")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", content = "body", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum GovernanceChange {

@@ -444,6 +444,8 @@ impl Books<'_> {
             let RunEvent::CallPending(pending) = &mut new.event else { continue };
             pending.epoch = epoch;
             pending.meters = Vec::with_capacity(pending.reservations.len());
+            // What is recorded as held is what will be released: nothing is held on a budget that has been retired.
+            pending.reservations.retain(|r| !self.retired.contains(&r.budget_id));
             let shared: Vec<_> = in_order(&pending.reservations).filter(|r| self.reservable(ask, r)).collect();
             for reservation in &shared {
                 let id = &reservation.budget_id;

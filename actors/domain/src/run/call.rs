@@ -21,9 +21,6 @@ use crate::run::status::RunStatus;
 use crate::run::step::StepState;
 use crate::time::UnixMs;
 
-/// What a customer is shown when a budget ended the run.
-pub const BUDGET_STATUS_COPY: &str = "This run was stopped because its budget is used up.";
-
 /// A step's call with its arguments bound: everything the gate and the journal need.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepared {
@@ -142,7 +139,8 @@ pub fn admit(prepared: &Prepared, admissible: &Admissible, now: UnixMs) -> Ask {
         estimated_usage: admissible.ceiling.clone(),
         reservations: admissible.reservations.clone(),
         scope_check_result_id: format!("{}/scope", prepared.call_id),
-        capability_audit_ids: ["grant", "secret", "isolation", "egress-1", "egress-2"]
+        capability_audit_ids: admissible
+            .capability_checks
             .iter()
             .map(|check| format!("{}/{check}", prepared.call_id))
             .collect(),
@@ -203,7 +201,7 @@ pub fn sweep(run: &RunEnvelope, switch: &KillSwitch) -> Vec<NewEvent> {
     if run.end.is_some() {
         return Vec::new();
     }
-    let end = killed(run, &Blame::Switch(switch.clone()));
+    let end = killed(run, &Blame::Switch(Box::new(switch.clone())));
     vec![
         NewEvent::system(RunEvent::GovernanceAudited(Box::new(switch_audit(switch)))),
         NewEvent::system(RunEvent::RunFinished(Box::new(end))),
@@ -289,29 +287,17 @@ fn refusal(
 }
 
 fn killed(run: &RunEnvelope, blame: &Blame) -> RunFinished {
-    let (code, message, copy, degradation, blamed) = match blame {
-        Blame::Switch(switch) => (
-            "kill-switch",
-            switch_message(switch),
-            switch.user_visible_status_copy.clone(),
-            switch.safe_degradation_mode_id.clone(),
-            switch.switch_id.to_string(),
-        ),
-        Blame::Budget { budget_id, readings } => (
-            "budget-exceeded",
-            budget_message(budget_id, readings),
-            BUDGET_STATUS_COPY.to_owned(),
-            None,
-            budget_id.to_string(),
-        ),
+    let (code, message) = match blame {
+        Blame::Switch(switch) => ("kill-switch", switch_message(switch)),
+        Blame::Budget { budget_id, readings } => ("budget-exceeded", budget_message(budget_id, readings)),
     };
     RunFinished {
         status: RunStatus::Killed,
         code: Some(code.to_owned()),
         message: Some(message),
-        user_visible_status_copy: Some(copy),
-        safe_degradation_mode_id: degradation,
-        blamed_id: Some(blamed),
+        user_visible_status_copy: Some(blame.user_visible_status_copy().to_owned()),
+        safe_degradation_mode_id: blame.safe_degradation_mode_id().map(str::to_owned),
+        blamed_id: Some(blame.id().to_owned()),
         step_id: None,
         outputs: run.bundle(OutputKind::PartialOnFailure),
     }

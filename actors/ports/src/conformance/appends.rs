@@ -1,5 +1,6 @@
 //! What is appended is there, once, in order, byte for byte.
 
+use signalbox_domain::quantity::{BudgetCategory, Micros, Usage};
 use signalbox_domain::run::append::{Entry, EntryRefusal};
 use signalbox_domain::run::chain::EventHash;
 use signalbox_domain::run::event::RunEvent;
@@ -86,6 +87,19 @@ pub async fn an_entry_with_too_many_events_is_refused(f: &Fixture) {
     assert!(matches!(refused, AppendError::Store(error) if error.code() == "entry-refused-by-store"));
     let written = f.append(facts(ENTRY_EVENTS_MAX)).await.unwrap();
     assert_eq!(written.head.last_seq, 1 + ENTRY_EVENTS_MAX as u64);
+}
+
+pub async fn an_event_that_could_not_be_read_back_is_refused(f: &Fixture) {
+    let head = f.run(1).await;
+    // So many millionths that the decimal in JSON is another number than the one that was meant.
+    let absurd = Usage::of(BudgetCategory::StorageBytes, Micros(i64::MAX));
+    let mut settled = settled(call(1), 0);
+    if let RunEvent::CallSettled(settled) = &mut settled.event {
+        settled.charged = absurd;
+    }
+    let refused = f.append(Entry { facts: vec![settled], ..entry(&head) }).await.unwrap_err();
+    assert!(matches!(refused, AppendError::Store(error) if error.code() == "entry-refused-by-store"));
+    assert_eq!(f.head(head.run_key).await, head);
 }
 
 pub async fn entries_of_one_run_in_one_batch_follow_each_other(f: &Fixture) {

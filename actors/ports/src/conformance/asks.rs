@@ -39,7 +39,7 @@ pub async fn an_admission_is_the_record_as_it_was_written(f: &Fixture) {
     f.governance.put_budget(budget("b", 10)).await.unwrap();
     let entry = Entry { facts: vec![fact("before")], asks: vec![ask(&head, 1, &[("b", 4)])], ..entry(&head) };
     let began = BootInstant(77);
-    let mut answers = f.journal.append(vec![entry], began).await;
+    let mut answers = f.journal.append(vec![f.up_to_date(entry).await], began).await;
     let appended = answers.remove(0).unwrap();
     let [AskOutcome::Admitted(admitted)] = appended.asks.as_slice() else { panic!("{:?}", appended.asks) };
     assert_eq!((admitted.seq(), admitted.run_key(), admitted.append_began()), (3, head.run_key, began));

@@ -83,6 +83,11 @@ impl Fixture {
         answers.remove(0)
     }
 
+    /// The entry as a writer makes it that has seen every governance change.
+    pub async fn up_to_date(&self, entry: Entry) -> Entry {
+        Entry { governance_epoch: self.governance.epoch().await.unwrap().1, ..entry }
+    }
+
     /// The run's row.
     pub async fn head(&self, run: RunKey) -> RunHead {
         self.journal.head(run).await.unwrap().unwrap()
@@ -213,7 +218,12 @@ pub fn saying(head: &RunHead, text: &str) -> Entry {
 
 /// A fact that carries `text`.
 pub fn fact(text: &str) -> NewEvent {
-    NewEvent::system(RunEvent::StepSkipped { step_id: step("one"), label: None, reason: text.into() })
+    NewEvent::system(RunEvent::StepSkipped {
+        step_id: step("one"),
+        label: None,
+        reason: text.into(),
+        branch_not_taken: false,
+    })
 }
 
 pub fn step(name: &str) -> StepId {

@@ -1,11 +1,50 @@
-//! The tools of the briefing pipeline: grounding, fact check, composition and editing.
+//! The briefing: from sources to a pack that can be read, looked up and trusted.
+//!
+//! `sophia.ground` reads the sources and takes items and claims from them, each with the words it stands on.
+//! `composition.suggest` orders them and, at the end, renders the three files. `sophia.fact_check` looks every quote up
+//! in its source and compares the sources with each other. `persona.invoke` edits what was written here, never a quote.
+//!
+//! Without a model the text is extractive, and says so. Everything is a pure function of the documents: no clock, no
+//! host, no run, so an interrupted and an uninterrupted run give equal bytes.
+//!
+//! Invariant: a [`model::Quote`]'s text equals the bytes it names; the fact check proves it again from the sources.
+
+mod action;
+mod advisory;
+mod block;
+mod bm25;
+mod claims;
+pub mod compose;
+mod dates;
+mod extract;
+pub mod factcheck;
+mod figures;
+pub mod ground;
+mod mapped;
+pub mod model;
+pub mod persona;
+mod prose;
+mod quote;
+mod rank;
+mod read;
+pub mod related;
+pub mod render;
+mod safe;
+mod select;
+mod severity;
+mod story;
+#[cfg(test)]
+mod tests;
+mod tools;
+mod versions;
 
 use std::sync::Arc;
 
+use self::tools::{CompositionSuggest, PersonaInvoke, SophiaFactCheck, SophiaGround};
 use crate::bundled::BundledConfig;
 use crate::tool::Tool;
 
-/// The briefing tools.
+/// The briefing tools. They keep nothing, so the configuration does not matter to them.
 pub fn tools(_config: &BundledConfig) -> Vec<Arc<dyn Tool>> {
-    Vec::new()
+    vec![Arc::new(SophiaGround), Arc::new(SophiaFactCheck), Arc::new(CompositionSuggest), Arc::new(PersonaInvoke)]
 }

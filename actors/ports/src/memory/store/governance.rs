@@ -1,13 +1,13 @@
 //! Governance changes and meters.
 
 use async_trait::async_trait;
-use signalbox_domain::governance::budget::{Budget, Meter, MeteredBudget, roll};
+use signalbox_domain::governance::budget::{Budget, MeteredBudget, roll};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
-use signalbox_domain::time::UnixMicros;
+use signalbox_domain::time::UnixMs;
 
-use super::MemoryStore;
-use crate::governance::{Governance, check_replacement};
+use super::{MemoryStore, State};
+use crate::governance::{Governance, check_budget, check_readable, opening};
 use crate::journal::StoreError;
 
 #[async_trait]
@@ -23,29 +23,24 @@ impl Governance for MemoryStore {
     }
 
     async fn change(&self, change: GovernanceChange, _by: &ActorId) -> Result<EpochChange, StoreError> {
-        let at_unix_ms = self.now().ms();
-        let mut state = self.state()?;
-        let change = EpochChange { epoch: state.epoch() + 1, at_unix_ms, change };
-        state.changes.push(change.clone());
-        Ok(change)
+        check_readable(&change)?;
+        let at = self.now().ms();
+        Ok(self.state()?.change(change, at))
     }
 
     async fn put_budget(&self, budget: Budget) -> Result<(), StoreError> {
-        let now_seconds = self.now().0.div_euclid(1_000_000);
+        let now = self.now();
         let mut state = self.state()?;
         let id = budget.budget_id.clone();
-        let kept = state.meters.get(&id);
-        check_replacement(kept.map(|kept| &kept.budget), &budget)?;
-        let kept_none = kept.is_none();
-        let mut meter = kept.map_or_else(Meter::default, |kept| kept.meter.clone());
-        roll(&budget, &mut meter, now_seconds);
-        let was_retired = state.retired.remove(&id);
-        if was_retired || kept_none {
-            let at_unix_ms = UnixMicros(now_seconds.saturating_mul(1_000_000)).ms();
-            let change = GovernanceChange::BudgetOpened(budget.clone());
-            let epoch = state.epoch() + 1;
-            state.changes.push(EpochChange { epoch, at_unix_ms, change });
+        let kept = state.meters.get(&id).cloned();
+        let rule = kept.as_ref().map(|kept| &kept.budget);
+        check_budget(rule, &budget)?;
+        if let Some(change) = opening(rule.filter(|_| !state.retired.contains(&id)), &budget) {
+            state.change(change, now.ms());
         }
+        let mut meter = kept.map(|kept| kept.meter).unwrap_or_default();
+        roll(&budget, &mut meter, now.0.div_euclid(1_000_000));
+        state.retired.remove(&id);
         state.meters.insert(id, MeteredBudget { budget, meter });
         Ok(())
     }
@@ -67,5 +62,13 @@ impl Governance for MemoryStore {
             metered
         });
         Ok(rolled.collect())
+    }
+}
+
+impl State {
+    fn change(&mut self, change: GovernanceChange, at_unix_ms: UnixMs) -> EpochChange {
+        let change = EpochChange { epoch: self.epoch() + 1, at_unix_ms, change };
+        self.changes.push(change.clone());
+        change
     }
 }

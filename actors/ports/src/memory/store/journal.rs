@@ -1,6 +1,7 @@
 //! Runs, their events, snapshots, and lists of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use signalbox_domain::governance::budget::MeteredBudget;
@@ -11,8 +12,8 @@ use signalbox_domain::time::UnixMicros;
 
 use super::{MemoryStore, Run, Snapshot, State};
 use crate::clock::BootInstant;
-use crate::directory::{Directory, PAGE_ROWS_MAX, RunFilter, RunRow};
-use crate::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError, check_sizes};
+use crate::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
+use crate::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError, check_events};
 
 #[async_trait]
 impl Journal for MemoryStore {
@@ -50,10 +51,12 @@ impl Journal for MemoryStore {
             Ok(state) => state,
             Err(error) => return batch.iter().map(|_| Err(error.clone().into())).collect(),
         };
-        batch
-            .iter()
-            .map(|entry| state.append(entry, now).map(|accepted| Appended::accept(accepted, append_began)))
-            .collect()
+        let answers: Vec<_> = batch.iter().map(|entry| state.append(entry, now)).collect();
+        if self.loses_answer.swap(false, Ordering::SeqCst) {
+            let lost = StoreError::Unknown("the answer to the commit was lost".into());
+            return answers.iter().map(|_| Err(lost.clone().into())).collect();
+        }
+        answers.into_iter().map(|answer| answer.map(|accepted| Appended::accept(accepted, append_began))).collect()
     }
 
     async fn read(&self, run: RunKey, after_seq: u64, limit: usize) -> Result<Vec<StoredEvent>, StoreError> {
@@ -110,7 +113,7 @@ impl State {
             },
             entry,
         )?;
-        check_sizes(&accepted.events)?;
+        check_events(&accepted.events)?;
 
         self.meters.extend(meters);
         let run = self.run_mut(entry.run_key)?;
@@ -152,6 +155,7 @@ impl Directory for MemoryStore {
             .flat_map(|run| run.projection.open_approvals.iter().map(|approval| (run.head.run_id, approval.clone())))
             .collect();
         open.sort_by_key(|(_, approval)| (approval.requested_at_unix_ms, approval.approval_id));
+        open.truncate(OPEN_APPROVALS_MAX);
         Ok(open)
     }
 }

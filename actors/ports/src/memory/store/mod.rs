@@ -6,6 +6,7 @@ mod journal;
 mod leases;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signalbox_domain::governance::budget::MeteredBudget;
@@ -27,6 +28,7 @@ pub struct MemoryStore {
     state: Arc<Mutex<State>>,
     clock: Arc<dyn Clock>,
     failing: Arc<Mutex<Option<StoreError>>>,
+    loses_answer: Arc<AtomicBool>,
 }
 
 struct State {
@@ -81,12 +83,17 @@ impl MemoryStore {
             retired: BTreeSet::new(),
             nodes: BTreeMap::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)), clock, failing: Arc::default() }
+        Self { state: Arc::new(Mutex::new(state)), clock, failing: Arc::default(), loses_answer: Arc::default() }
     }
 
     /// From now on every operation fails like this and changes nothing, until it is called with `None`.
     pub fn fail_with(&self, error: Option<StoreError>) {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// The next append is committed, and its answer lost: it says `Unknown`.
+    pub fn lose_next_answer(&self) {
+        self.loses_answer.store(true, Ordering::SeqCst);
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>, StoreError> {
