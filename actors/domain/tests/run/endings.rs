@@ -105,7 +105,7 @@ fn a_cancelled_run_is_closed_by_its_calls_too() {
 #[test]
 fn a_switch_kills_the_call_that_asks_and_the_run_with_it() {
     let mut story = Story::started(vec![tool("a", &[])]);
-    let ask = call::kill(&story.run, &story.prepared("a"), &Blame::Switch(switch()), Vec::new(), story.now);
+    let ask = call::kill(&story.run, &story.prepared("a"), &Blame::Switch(Box::new(switch())), Vec::new(), story.now);
     story.asked(ask);
     story.go_on();
     assert_eq!(story.kinds_from(3), ["call-refused", "governance-audited", "run-finished", "run-closed"]);

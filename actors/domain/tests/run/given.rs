@@ -340,6 +340,7 @@ impl Story {
             ceiling: entry.ceiling.clone(),
             reservations: self.run.run_budgets.iter().map(|own| held(&own.budget)).collect(),
             budget_warnings: Vec::new(),
+            capability_checks: &["grant", "isolation"],
             recovery: entry.recovery,
             timeout_ms: entry.timeout_ms,
         }

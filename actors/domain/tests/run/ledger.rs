@@ -220,7 +220,8 @@ fn the_reservation_of_a_call_is_held_on_the_runs_own_meter_until_it_is_settled_o
     let call = story.call("a");
     let meter = |story: &Story| (story.run.run_budgets[0].meter.consumed, story.run.run_budgets[0].meter.reserved);
     assert_eq!(meter(&story), (Micros::ZERO, Micros::units(3)));
-    story.settle(call, measuring(&[(COST, 1.0)], answered(json!(1))));
+    let release = story.settle(call, measuring(&[(COST, 1.0)], answered(json!(1)))).unwrap();
+    assert_eq!(release.reservations, [], "shared meters carried nothing of it");
     assert_eq!(meter(&story), (Micros::units(1), Micros::ZERO));
     story.settle(call, measuring(&[(COST, 1.0)], answered(json!(1))));
     assert_eq!(meter(&story), (Micros::units(1), Micros::ZERO));

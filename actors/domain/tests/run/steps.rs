@@ -145,7 +145,7 @@ fn a_step_that_was_throttled_before_the_pause_can_be_let_go() {
 fn an_armed_switch_kills_the_run_when_its_step_asks() {
     let mut story = held(vec![tool("a", &[])]);
     story.command(one_step()).unwrap();
-    let ask = call::kill(&story.run, &story.prepared("a"), &Blame::Switch(switch()), Vec::new(), story.now);
+    let ask = call::kill(&story.run, &story.prepared("a"), &Blame::Switch(Box::new(switch())), Vec::new(), story.now);
     story.asked(ask);
     assert_eq!(story.status(), RunStatus::Killed);
     assert_eq!(story.run.end.unwrap().blamed_id.as_deref(), Some("stop-all"));
