@@ -49,9 +49,9 @@ fn the_step_that_a_cycle_is_blamed_on_lies_on_it() {
     // Two ways lead from `d` to `ok`, which is no part of the circle, and to `x`, which only leads to it.
     let steps = vec![
         tool("ok", &[]),
-        tool("d", &["b", "c", "ok"]),
-        tool("b", &["x", "ok"]),
-        tool("c", &["x", "ok"]),
+        tool("d", &["ok", "b", "c"]),
+        tool("b", &["ok", "x"]),
+        tool("c", &["ok", "x"]),
         tool("x", &["y"]),
         tool("y", &["z"]),
         tool("z", &["y"]),

@@ -110,6 +110,20 @@ fn a_late_result_is_taken_as_the_answer_while_the_question_is_open() {
 }
 
 #[test]
+fn a_late_result_that_is_incomplete_says_so_and_answers_too() {
+    let mut story = Story::started(vec![tool("a", &[])]);
+    let call = story.does("a", lost());
+    let output = json!({"missing": "b.txt"});
+    let ending = CallEnding::Answered { partial: true, output, evidence: None, effects: vec![], artifacts: vec![] };
+    story.end(call, ended(ending));
+    let late = story.events.iter().find_map(|event| {
+        if let RunEvent::LateEvidence(late) = event.event().unwrap() { Some(late.outcome) } else { None }
+    });
+    assert_eq!(late, Some(CallOutcome::Partial));
+    assert_eq!(story.status(), RunStatus::Completed);
+}
+
+#[test]
 fn a_late_failure_answers_nothing() {
     let mut story = Story::started(vec![tool("a", &[])]);
     let call = story.does("a", lost());
