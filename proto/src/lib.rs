@@ -1,7 +1,13 @@
 //! The wire contract of signalbox: the .proto files and the code generated from them, nothing else.
 
 /// Package `signalbox.v1`.
-#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the documentation stands in the .proto files")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    reason = "generated; the documentation stands in the .proto files"
+)]
 pub mod v1 {
     tonic::include_proto!("signalbox.v1");
 

@@ -11,6 +11,9 @@ use crate::journal::StoreError;
 /// Most rows a page may have.
 pub const PAGE_ROWS_MAX: usize = 200;
 
+/// Most open questions `open_approvals` lists.
+pub const OPEN_APPROVALS_MAX: usize = 1_000;
+
 /// Which runs.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
@@ -20,7 +23,7 @@ pub struct RunFilter {
     pub pipeline_id: Option<PipelineId>,
     /// Only runs older than this one: the cursor, as the last row's key.
     pub before: Option<RunKey>,
-    /// Most rows, up to [`PAGE_ROWS_MAX`].
+    /// Most rows, up to [`PAGE_ROWS_MAX`]; 0: as many as a page may have.
     pub limit: usize,
 }
 
@@ -50,6 +53,6 @@ pub struct RunRow {
 pub trait Directory: Send + Sync + 'static {
     /// Runs of a tenant, newest first.
     async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError>;
-    /// Open questions of a tenant, oldest first, with the run each belongs to.
+    /// Open questions of a tenant, oldest first, with the run each belongs to; at most [`OPEN_APPROVALS_MAX`].
     async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError>;
 }

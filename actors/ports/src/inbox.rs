@@ -6,6 +6,15 @@ use signalbox_domain::run::append::CommandAnswer;
 
 use crate::journal::StoreError;
 
+/// Most bytes of one command.
+pub const COMMAND_BYTES_MAX: usize = 1_024 * 1_024;
+
+/// Most commands of class [`CommandClass::Other`] that may wait for one run. Control commands always get in.
+pub const WAITING_COMMANDS_MAX: usize = 1_000;
+
+/// How long an answer is kept, in milliseconds: saying a command twice within it returns the first answer.
+pub const ANSWER_KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
+
 /// Whether a command stops the next admission by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandClass {
@@ -26,6 +35,16 @@ pub struct InboxCommand {
     pub body: Vec<u8>,
 }
 
+impl InboxCommand {
+    /// Refuses a command no store takes.
+    pub fn check_size(&self) -> Result<(), StoreError> {
+        if self.body.len() > COMMAND_BYTES_MAX {
+            return Err(StoreError::Poison(format!("a command may have at most {COMMAND_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
+}
+
 /// What became of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivered {
@@ -42,7 +61,8 @@ pub enum Delivered {
 /// The inboxes of all runs.
 #[async_trait]
 pub trait Inbox: Send + Sync + 'static {
-    /// Puts a command into a run's inbox, once.
+    /// Puts a command into a run's inbox, once. A command too big is [`StoreError::Poison`]; a full inbox is
+    /// [`StoreError::Unavailable`].
     async fn deliver(&self, run: RunKey, command: InboxCommand) -> Result<Delivered, StoreError>;
     /// Commands without an answer, control first, then in order of arrival; and the run's `control_seq`, read together.
     async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError>;

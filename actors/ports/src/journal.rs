@@ -2,14 +2,23 @@
 
 use async_trait::async_trait;
 use signalbox_domain::ids::{RunId, RunKey, TenantId};
-use signalbox_domain::run::append::{AskAnswer, Entry, EntryRefusal, NewEvent, RunHead, RunProjection};
-use signalbox_domain::run::chain::StoredEvent;
-use signalbox_domain::run::event::RunEvent;
+use signalbox_domain::run::append::{
+    Accepted, AskAnswer, Entry, EntryRefusal, NewEvent, RunHead, RunProjection, stamp,
+};
+use signalbox_domain::run::chain::{EventHash, StoredEvent};
+use signalbox_domain::run::event::{RunEvent, RunSubmitted};
+use signalbox_domain::time::UnixMicros;
 
 use crate::clock::BootInstant;
 
 /// Most events one `read` returns.
 pub const READ_EVENTS_MAX: usize = 1_000;
+
+/// Most bytes the body of one event may have. Bigger values belong in the object store.
+pub const EVENT_BODY_BYTES_MAX: usize = 4 * 1_024 * 1_024;
+
+/// Most events one entry may write.
+pub const ENTRY_EVENTS_MAX: usize = 4_096;
 
 /// Why the store could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +42,12 @@ pub enum StoreError {
     /// The store refuses this entry for ever, for example because it is too large.
     #[error("the store refuses this entry: {0}")]
     Poison(String),
+    /// The object store holds something else under this hash than what was put there.
+    #[error("the value {sha256} in the object store is damaged")]
+    BlobDamaged {
+        /// Lower-case hex SHA-256 of what was put there.
+        sha256: String,
+    },
 }
 
 impl StoreError {
@@ -43,6 +58,7 @@ impl StoreError {
             Self::Unknown(_) => "store-outcome-unknown",
             Self::Corrupt { .. } => "journal-corrupt",
             Self::Poison(_) => "entry-refused-by-store",
+            Self::BlobDamaged { .. } => "blob-damaged",
         }
     }
 }
@@ -73,6 +89,66 @@ pub struct NewRun {
     pub projection: RunProjection,
     /// The node that takes the run at once: a submitted run is born owned.
     pub owner: Option<signalbox_domain::ids::NodeIncarnation>,
+}
+
+impl NewRun {
+    /// The submission in event 1, if it is this run's.
+    pub fn submitted(&self) -> Result<&RunSubmitted, StoreError> {
+        match self.events.first().map(|new| &new.event) {
+            Some(RunEvent::RunSubmitted(submitted))
+                if (submitted.run_key, submitted.run_id, &submitted.tenant_id)
+                    == (self.run_key, self.run_id, &self.tenant_id) =>
+            {
+                Ok(submitted)
+            }
+            _ => Err(StoreError::Poison("the first event of a run is its own submission".into())),
+        }
+    }
+
+    /// The row and the events a store writes for it: the same in every store.
+    pub fn first_rows(&self, now: UnixMicros) -> Result<(RunHead, Vec<StoredEvent>), StoreError> {
+        self.submitted()?;
+        let mut head = RunHead {
+            run_key: self.run_key,
+            run_id: self.run_id,
+            tenant_id: self.tenant_id.clone(),
+            owner: self.owner,
+            // Being born owned is the first claim.
+            lease_epoch: u64::from(self.owner.is_some()),
+            last_seq: 0,
+            last_hash: EventHash::ZERO,
+            last_at: now,
+            control_seq: 0,
+            inbox_len: 0,
+            closed: self.projection.closed,
+        };
+        let events: Vec<_> = self.events.iter().map(|new| stamp(&mut head, now, new)).collect();
+        check_events(&events)?;
+        Ok((head, events))
+    }
+}
+
+/// Refuses, in every store alike, what must not get into a journal: too many events for one entry, a body that is too
+/// big, and an event that could not be read back, since one of those would end its run for ever.
+pub fn check_events(events: &[StoredEvent]) -> Result<(), StoreError> {
+    if events.len() > ENTRY_EVENTS_MAX {
+        return Err(StoreError::Poison(format!("one entry may write at most {ENTRY_EVENTS_MAX} events")));
+    }
+    events.iter().try_for_each(|event| {
+        if event.body.len() > EVENT_BODY_BYTES_MAX {
+            return Err(StoreError::Poison(format!(
+                "event {} has a body of {} bytes; at most {EVENT_BODY_BYTES_MAX} are allowed",
+                event.seq,
+                event.body.len()
+            )));
+        }
+        match event.event() {
+            Some(_) => Ok(()),
+            None => {
+                Err(StoreError::Poison(format!("event {} of kind `{}` cannot be read back", event.seq, event.kind)))
+            }
+        }
+    })
 }
 
 /// What became of a creation.
@@ -143,7 +219,7 @@ impl Admitted {
 
 impl Appended {
     /// For implementations of [`Journal`] alone, after their transaction has committed.
-    pub fn accept(accepted: signalbox_domain::run::append::Accepted, append_began: BootInstant) -> Self {
+    pub fn accept(accepted: Accepted, append_began: BootInstant) -> Self {
         let run_key = accepted.head.run_key;
         let asks = accepted
             .answers

@@ -9,15 +9,23 @@ use crate::journal::StoreError;
 /// How long a node's lease lasts from its last renewal, in milliseconds.
 pub const LEASE_MS: u64 = 8_000;
 
+/// Most runs one `claim` takes.
+pub const CLAIM_RUNS_MAX: usize = 1_000;
+
+/// The newest format of a run's journal that this version reads and writes. Runs of a newer one are not claimed.
+pub const RUN_FORMAT: u32 = 1;
+
 /// Leases and claims.
 #[async_trait]
 pub trait Leases: Send + Sync + 'static {
     /// Begins or renews the lease of a node. `false` if the store has already given it up: the node must stop writing.
+    /// A lease is given up when it is released, and when another node finds it run out while claiming.
     async fn renew(&self, node: NodeIncarnation, name: &str) -> Result<bool, StoreError>;
     /// Claims up to `limit` runs that are not closed, have no live owner, and have something to do: inbox rows, a due
-    /// `wake_at`, or no parking. Each claim adds 1 to the run's lease epoch.
+    /// `wake_at`, or no parking. Each claim adds 1 to the run's lease epoch. A node without a lease claims nothing.
     async fn claim(&self, node: NodeIncarnation, limit: usize) -> Result<Vec<RunHead>, StoreError>;
-    /// Claims one run if it is not closed and nobody live owns it, or this node already does.
+    /// Claims one run if it is not closed and nobody live owns it, or this node already does; then the row is returned as
+    /// it is, since nobody is to be fenced.
     async fn claim_one(
         &self,
         node: NodeIncarnation,

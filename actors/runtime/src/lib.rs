@@ -1,1 +1,23 @@
-//! The ractor actors: they apply the rules through the ports.
+//! The ractor actors: they apply the rules of `signalbox-domain` through the ports.
+//!
+//! One node's tree: `Node` supervises the journal's group commit, the governance actors, the leases and `Runs`, which
+//! supervises one `Run` per active run. Messages are private; callers see a [`NodeHandle`].
+//!
+//! Invariant: memory changes only after the journal has accepted.
+
+mod api;
+mod buckets;
+mod commands;
+mod dispatch;
+mod governance;
+mod journal;
+mod leases;
+mod load;
+mod node;
+mod progress;
+mod run;
+mod runs;
+mod values;
+
+pub use api::{ApiError, Caller, ErrorKind, Submitted, WatchItem};
+pub use node::{Node, NodeConfig, NodeHandle, Ports, StartError};

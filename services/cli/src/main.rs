@@ -1,2 +1,67 @@
-//! The one binary.
-fn main() {}
+//! The one binary: reads the command line and the configuration, wires everything, and prints what comes of it.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::Cli;
+use crate::failure::{Exit, Failure};
+
+mod args;
+mod client;
+mod commands;
+mod config;
+mod demo;
+mod describe;
+mod failure;
+mod follow;
+mod governance_file;
+mod journal_file;
+mod output;
+mod wire;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_parsed(&error),
+    };
+    log_to_stderr();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&Failure::new("start-failed", error.to_string())),
+    };
+    match runtime.block_on(commands::run(cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => report(&failure),
+    }
+}
+
+// Help and version are answers, everything else is a usage error in the form of all errors.
+fn not_parsed(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return match error.print() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    report(&Failure { next: None, ..Failure::usage("usage", text.trim_end()) })
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    if failure.exit != Exit::Quiet {
+        // If even this cannot be written there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "{failure}");
+    }
+    failure.exit.into()
+}
+
+// Quiet unless something is wrong; `RUST_LOG` says otherwise.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let colour = std::io::stderr().is_terminal() && output::colour_wanted();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).init();
+}

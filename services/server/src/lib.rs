@@ -1,1 +1,23 @@
 //! The edges: gRPC, health and reflection.
+//!
+//! What comes in is read strictly and identified by its credential alone; what goes out is filtered by what the caller
+//! may see. The edge decides nothing about runs: it asks a node through [`api::RunApi`].
+
+pub mod api;
+mod convert;
+pub mod errors;
+pub mod identity;
+mod page;
+mod serve;
+mod service;
+mod validate;
+mod watch;
+
+pub use serve::{Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, serve};
+pub use validate::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
+pub use watch::WatchLimits;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

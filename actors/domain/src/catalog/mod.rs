@@ -122,6 +122,14 @@ pub struct CatalogEntry {
     pub deprecation: Option<Deprecation>,
 }
 
+impl CatalogEntry {
+    /// True if a grant may be minted for it without a broker (EXE-014): low or medium risk and no secret. Tools that
+    /// pick their own hosts are all of high risk (CAT-007).
+    pub fn is_bounded(&self) -> bool {
+        matches!(self.risk, Risk::Low | Risk::Medium) && !self.needs_secret
+    }
+}
+
 /// Why a set of entries is no catalog.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::governance::budget::{self, Budget};
 use crate::governance::grant::{Grant, GrantScope};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
@@ -10,6 +11,7 @@ use crate::ids::{GrantId, RunId, SwitchId};
 use crate::time::UnixMs;
 
 /// One change, in the order of epochs.
+#[allow(clippy::large_enum_variant, reason = "changes are few and are not kept in bulk; a box would buy nothing")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", content = "body", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum GovernanceChange {
@@ -33,6 +35,9 @@ pub enum GovernanceChange {
     },
     /// The rules of all buckets were set.
     ThrottlesSet(Vec<BucketRule>),
+    /// A budget came into force. Its limit stands on its meter; that it exists at all is what calls in the making must
+    /// hear of, or they would be admitted without a reservation on it.
+    BudgetOpened(Budget),
 }
 
 /// A change with the epoch it made.
@@ -94,6 +99,8 @@ impl GovernanceState {
                 }
             }
             GovernanceChange::ThrottlesSet(rules) => self.buckets.clone_from(rules),
+            // Budgets in force are read with their figures, not folded.
+            GovernanceChange::BudgetOpened(_) => {}
         }
     }
 }
@@ -110,6 +117,7 @@ fn put<T: Clone>(known: &mut Vec<T>, new: &T, is_same: impl Fn(&T) -> bool) {
 pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
     match change {
         GovernanceChange::SwitchArmed(switch) => switch.matches(target),
+        GovernanceChange::BudgetOpened(budget) => budget::applies(budget, target),
         GovernanceChange::GrantIssued(grant) => {
             grant.tenant_id == target.tenant_id
                 && grant.tool_id == target.tool_id

@@ -1,10 +1,14 @@
 //! The rules every tool call passes: switches, grants, isolation, budgets, throttles, and the gate that asks them all.
 
+pub mod address;
 pub mod budget;
 pub mod change;
+mod cost;
+pub mod egress;
 pub mod gate;
 pub mod grant;
 pub mod isolation;
 pub mod kill_switch;
 pub mod target;
 pub mod throttle;
+pub mod verdict;

@@ -2,16 +2,20 @@
 //!
 //! Every store loads the rows an entry names, calls [`judge`], and saves what comes back, all in one transaction. So the
 //! memory store, SQLite and PostgreSQL cannot differ in what they admit.
+//!
+//! What is not here: whether a fact may follow what is already written (that is `decide`), and which rows are locked in
+//! which order (that is the store).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::governance::budget::{MeterReading, MeteredBudget};
-use crate::governance::change::EpochChange;
+use crate::governance::budget::{self, BudgetVerdict, MeterReading, MeteredBudget};
+use crate::governance::change::{EpochChange, can_match};
 use crate::governance::target::Target;
 use crate::identity::{Actor, Visibility};
 use crate::ids::{ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId, RunKey, StepId, TenantId};
+use crate::quantity::{Micros, Usage};
 use crate::run::chain::{EventHash, StoredEvent};
-use crate::run::event::{CallPending, RunEvent};
+use crate::run::event::{CallPending, EVENT_VERSION, Reservation, RunEvent};
 use crate::run::plan::ApprovalRequirement;
 use crate::run::status::RunStatus;
 use crate::time::{UnixMicros, UnixMs};
@@ -69,6 +73,8 @@ pub struct Entry {
     pub governance_epoch: u64,
     /// What has happened: committed whenever the claim and the sequence hold.
     pub facts: Vec<NewEvent>,
+    /// What the settlements among the facts give back to the shared meters, one for each `CallSettled`.
+    pub releases: Vec<Release>,
     /// What depends on governance, at most one per step; written after the facts.
     pub asks: Vec<Ask>,
     /// Answers to inbox commands that this append settles.
@@ -79,6 +85,38 @@ pub struct Entry {
     pub projection_if_asked: Option<RunProjection>,
     /// Give the run up: nothing is in flight and nothing waits in its inbox.
     pub park: bool,
+}
+
+impl Entry {
+    /// Every budget whose meter the entry may touch; a store loads these before it judges.
+    pub fn budgets(&self) -> impl Iterator<Item = &BudgetId> {
+        let released = self.releases.iter().flat_map(|release| &release.reservations);
+        let asked = self.asks.iter().flat_map(|ask| &ask.events).filter_map(|new| pending_of(&new.event));
+        released.chain(asked.flat_map(|pending| &pending.reservations)).map(|reservation| &reservation.budget_id)
+    }
+}
+
+/// What the settlement of one call gives back to the shared meters, and what it takes from them for good.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Release {
+    /// The call whose `CallSettled` is among the facts; a release without one is not booked.
+    pub call_id: CallId,
+    /// What the call holds on shared meters.
+    pub reservations: Vec<Reservation>,
+    /// What is charged, by category.
+    pub charged: Usage,
+}
+
+impl Release {
+    /// What settling `pending` gives back: exactly the reservations its append has held.
+    ///
+    /// The append stamps a reading for each meter it has reserved on. A reservation without one stands on a run-scope
+    /// budget, or on a meter that was retired at that time, and must not be taken off a meter that never carried it.
+    pub fn of(pending: &CallPending, charged: Usage) -> Self {
+        let held = |r: &&Reservation| pending.meters.iter().any(|m| m.budget_id == r.budget_id);
+        let reservations = pending.reservations.iter().filter(held).cloned().collect();
+        Self { call_id: pending.call_id, reservations, charged }
+    }
 }
 
 /// The answer to a command, kept for 24 hours so that saying it twice is harmless.
@@ -175,6 +213,10 @@ pub struct Ground<'a> {
     pub epoch: u64,
     /// The meters the entry touches, by budget; updated in place if the entry is accepted.
     pub meters: &'a mut BTreeMap<BudgetId, MeteredBudget>,
+    /// Which of them belong to budgets that are no longer in force: settled on, never reserved on.
+    pub retired: &'a BTreeSet<BudgetId>,
+    /// Which of the commands the entry answers do wait in the run's inbox.
+    pub waiting: &'a BTreeSet<CommandId>,
     /// The store's clock.
     pub now: UnixMicros,
 }
@@ -264,7 +306,191 @@ pub struct Accepted {
     pub head: RunHead,
 }
 
+/// Judges one entry, and says what is to be written.
+///
+/// An entry is refused whole if it is not its writer's turn. Otherwise its facts are accepted, and each ask is decided by
+/// itself on what the store has read: a refused call never takes another one's settlement with it.
+pub fn judge(ground: Ground<'_>, entry: &Entry) -> Result<Accepted, EntryRefusal> {
+    let before = ground.head.ok_or(EntryRefusal::NoSuchRun)?;
+    if before.lease_epoch != entry.lease_epoch {
+        return Err(EntryRefusal::Fenced { expected: entry.lease_epoch, actual: before.lease_epoch });
+    }
+    if before.last_seq != entry.expected_seq {
+        return Err(EntryRefusal::Conflict { expected: entry.expected_seq, actual: before.last_seq });
+    }
+    let answered: BTreeSet<_> =
+        entry.answers.iter().map(|(id, _)| id).filter(|id| ground.waiting.contains(id)).collect();
+    let inbox_len = before.inbox_len.saturating_sub(answered.len() as u64);
+    if entry.park && inbox_len > 0 {
+        return Err(EntryRefusal::InboxNotEmpty);
+    }
+
+    let mut head = RunHead { inbox_len, ..before.clone() };
+    let mut events = Vec::new();
+    let mut books = Books { meters: ground.meters, retired: ground.retired, now_seconds: seconds(ground.now) };
+    let mut releases: BTreeMap<_, _> = entry.releases.iter().map(|release| (release.call_id, release)).collect();
+    for fact in &entry.facts {
+        let mut fact = fact.clone();
+        if let RunEvent::CallSettled(settled) = &mut fact.event
+            && let Some(release) = releases.remove(&settled.call_id)
+        {
+            settled.meters = books.settle(release);
+        }
+        events.push(stamp(&mut head, ground.now, &fact));
+    }
+
+    let mut answers = Vec::with_capacity(entry.asks.len());
+    for ask in &entry.asks {
+        let refusal = objection(before, ground.changes, ground.epoch, entry, ask);
+        answers.push(match refusal.map_or_else(|| books.reserve(ask, ground.epoch), Err) {
+            Err(refusal) => AskAnswer::Refused(refusal),
+            Ok(stamped) => {
+                let first = events.len();
+                events.extend(stamped.iter().map(|event| stamp(&mut head, ground.now, event)));
+                let admission = stamped
+                    .iter()
+                    .position(|new| matches!(new.event, RunEvent::CallPending(_) | RunEvent::CallRedispatched { .. }));
+                admission.map_or(AskAnswer::Recorded, |at| AskAnswer::Admitted { seq: events[first + at].seq })
+            }
+        });
+    }
+
+    let all_accepted = !answers.iter().any(|answer| matches!(answer, AskAnswer::Refused(_)));
+    let asked = entry.projection_if_asked.as_ref().filter(|_| all_accepted);
+    let projection = asked.or(entry.projection.as_ref()).cloned();
+    if let Some(projection) = &projection {
+        head.closed = projection.closed;
+    }
+    // A run with a call just admitted is never given up, whatever its writer says: the call is open.
+    if entry.park && !answers.iter().any(|answer| matches!(answer, AskAnswer::Admitted { .. })) {
+        head.owner = None;
+    }
+    Ok(Accepted { projection, events, answers, head })
+}
+
+/// The event as it goes into the journal right after `head`, which moves on to it.
+///
+/// `at` never falls within a run, even if the store's clock was set back (RUN-024).
+pub fn stamp(head: &mut RunHead, now: UnixMicros, new: &NewEvent) -> StoredEvent {
+    let (kind, body) = new.event.encode();
+    let mut event = StoredEvent {
+        run_key: head.run_key,
+        seq: head.last_seq + 1,
+        at: now.max(head.last_at),
+        actor: new.actor.clone(),
+        visibility: new.visibility,
+        kind,
+        version: EVENT_VERSION,
+        body,
+        prev_hash: head.last_hash,
+        hash: EventHash::ZERO,
+    };
+    event.hash = event.expected_hash(&head.tenant_id);
+    head.last_seq = event.seq;
+    head.last_hash = event.hash;
+    head.last_at = event.at;
+    event
+}
+
 /// A pending call's record, for callers that hold the event.
 pub fn pending_of(event: &RunEvent) -> Option<&CallPending> {
     if let RunEvent::CallPending(pending) = event { Some(pending) } else { None }
 }
+
+/// What has arrived since the writer looked and stands against the ask, before any meter is asked.
+fn objection(head: &RunHead, changes: &[EpochChange], epoch: u64, entry: &Entry, ask: &Ask) -> Option<AskRefusal> {
+    if head.control_seq != entry.control_seq {
+        return Some(AskRefusal::Commanded);
+    }
+    let concerns = |c: &EpochChange| c.epoch > entry.governance_epoch && can_match(&c.change, &ask.target);
+    // A writer ahead of the store has seen an epoch that no longer exists: the store was restored from a backup.
+    if entry.governance_epoch > epoch || changes.iter().any(concerns) {
+        return Some(AskRefusal::Stale { epoch });
+    }
+    None
+}
+
+/// The shared meters of one entry.
+struct Books<'a> {
+    meters: &'a mut BTreeMap<BudgetId, MeteredBudget>,
+    retired: &'a BTreeSet<BudgetId>,
+    now_seconds: i64,
+}
+
+impl Books<'_> {
+    /// Turns what a call has held into what it is charged; answers how its meters stand then.
+    fn settle(&mut self, release: &Release) -> Vec<MeterReading> {
+        let mut readings = Vec::with_capacity(release.reservations.len());
+        for reservation in in_order(&release.reservations) {
+            if let Some(metered) = self.meters.get_mut(&reservation.budget_id) {
+                budget::settle(
+                    metered,
+                    reservation.amount,
+                    release.charged.get(reservation.category),
+                    self.now_seconds,
+                );
+                readings.push(metered.reading(Micros::ZERO));
+            }
+        }
+        readings
+    }
+
+    /// Holds what the ask's pending records reserve, and stamps them. All or nothing: one meter that says no leaves every
+    /// other one as it was.
+    fn reserve(&mut self, ask: &Ask, epoch: u64) -> Result<Vec<NewEvent>, AskRefusal> {
+        let mut events = ask.events.clone();
+        let mut held: BTreeMap<BudgetId, MeteredBudget> = BTreeMap::new();
+        for new in &mut events {
+            let RunEvent::CallPending(pending) = &mut new.event else { continue };
+            pending.epoch = epoch;
+            pending.meters = Vec::with_capacity(pending.reservations.len());
+            // What is recorded as held is what will be released: nothing is held on a budget that has been retired.
+            pending.reservations.retain(|r| !self.retired.contains(&r.budget_id));
+            let shared: Vec<_> = in_order(&pending.reservations).filter(|r| self.reservable(ask, r)).collect();
+            for reservation in &shared {
+                let id = &reservation.budget_id;
+                let Some(metered) = held.get(id).or_else(|| self.meters.get(id)) else { continue };
+                let mut metered = metered.clone();
+                if budget::reserve(&mut metered, reservation.amount, self.now_seconds) == BudgetVerdict::Exceeded {
+                    let readings = shared.iter().filter_map(|r| self.reading(r)).collect();
+                    return Err(AskRefusal::Exceeded { budget_id: id.clone(), readings });
+                }
+                pending.meters.push(metered.reading(reservation.amount));
+                held.insert(id.clone(), metered);
+            }
+        }
+        self.meters.extend(held);
+        Ok(events)
+    }
+
+    /// Whether a reservation stands on a shared meter that is in force and meant for this call. A run-scope budget has no
+    /// meter; one that borrows the id of a foreign meter does not apply to the call, and so cannot touch it (I11).
+    fn reservable(&self, ask: &Ask, reservation: &Reservation) -> bool {
+        let id = &reservation.budget_id;
+        !self.retired.contains(id)
+            && self.meters.get(id).is_some_and(|metered| {
+                metered.budget.category == reservation.category && budget::applies(&metered.budget, &ask.target)
+            })
+    }
+
+    /// What the meter shows now, with nothing of the ask on it.
+    fn reading(&self, reservation: &Reservation) -> Option<MeterReading> {
+        let mut metered = self.meters.get(&reservation.budget_id)?.clone();
+        budget::roll(&metered.budget, &mut metered.meter, self.now_seconds);
+        Some(metered.reading(reservation.amount))
+    }
+}
+
+/// Reservations by budget: the order in which every store locks meters.
+fn in_order(reservations: &[Reservation]) -> impl Iterator<Item = &Reservation> {
+    let mut sorted: Vec<_> = reservations.iter().collect();
+    sorted.sort_by(|a, b| a.budget_id.cmp(&b.budget_id));
+    sorted.into_iter()
+}
+
+const fn seconds(at: UnixMicros) -> i64 {
+    at.0.div_euclid(1_000_000)
+}
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ impl EventHash {
     }
     /// Reads lower-case hex.
     pub fn from_hex(text: &str) -> Option<Self> {
-        if text.len() != 64 || !text.is_ascii() {
+        if text.len() != 64 || !text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
             return None;
         }
         let mut bytes = [0; 32];

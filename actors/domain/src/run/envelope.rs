@@ -23,7 +23,7 @@ use crate::run::step::StepState;
 use crate::time::{UnixMicros, UnixMs};
 
 /// Bump when `evolve` changes what it makes of the same events: snapshots of another version are thrown away.
-pub const FOLD_VERSION: u32 = 1;
+pub const FOLD_VERSION: u32 = 2;
 
 /// A run as it stands after some event of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,6 +69,8 @@ pub struct RunEnvelope {
     pub status: RunStatus,
     /// True once a node has taken it up.
     pub started: bool,
+    /// True once a step has begun.
+    pub begun: bool,
     /// Why it is held, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
@@ -88,7 +90,7 @@ pub struct RunEnvelope {
     /// Every question that was asked.
     pub approvals: Vec<ApprovalRecord>,
     /// Checkpoints (RUN-014).
-    pub intermediate_artifacts: Vec<ArtifactRef>,
+    pub intermediate_artifacts: Vec<Checkpoint>,
     /// Evidence by stage (RUN-015).
     pub evidence_trail: Vec<StageEvidence>,
     /// Decisions by stage (RUN-017).
@@ -238,11 +240,26 @@ pub struct ApprovalRecord {
     pub lapsed: bool,
 }
 
+/// What a finished step left behind: steps to come need not do it again (RUN-014).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Checkpoint {
+    /// The step.
+    pub step_id: StepId,
+    /// Its stage.
+    pub stage_id: StageId,
+    /// What and where it is.
+    #[serde(flatten)]
+    pub artifact: ArtifactRef,
+}
+
 /// Evidence of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StageEvidence {
-    /// The stage.
+    /// The step that gave it.
+    pub step_id: StepId,
+    /// Its stage.
     pub stage_id: StageId,
     /// The evidence.
     #[serde(flatten)]

@@ -67,6 +67,9 @@ pub enum RunEvent {
         label: Option<DecisionLabel>,
         /// Why, in words.
         reason: String,
+        /// True if the step lies on a branch that was not chosen: steps behind it alone are skipped too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        branch_not_taken: bool,
     },
     /// A step failed before any call was made for it.
     StepFailed {
@@ -154,7 +157,18 @@ impl RunEvent {
             | Self::CallRedispatched { .. }
             | Self::LateEvidence(_)
             | Self::StepThrottled { .. }
-            | Self::GovernanceAudited(_) => Visibility::TenantOperator,
+            | Self::GovernanceAudited(_)
+            | Self::RunClosed {} => Visibility::TenantOperator,
+            Self::ControlApplied(control) => match control.effect {
+                ControlEffect::Paused { .. }
+                | ControlEffect::Resumed
+                | ControlEffect::BranchChosen { .. }
+                | ControlEffect::Rewound { .. } => Visibility::Customer,
+                // Customers are told of the end by the end itself; the rest is between operators.
+                ControlEffect::Ended | ControlEffect::Forked | ControlEffect::StepPermitted { .. } => {
+                    Visibility::TenantOperator
+                }
+            },
             Self::RunSubmitted(_)
             | Self::RunStarted {}
             | Self::StepSkipped { .. }
@@ -166,9 +180,7 @@ impl RunEvent {
             | Self::BranchOffered { .. }
             | Self::TimerSet { .. }
             | Self::TimerFired { .. }
-            | Self::ControlApplied(_)
-            | Self::RunFinished(_)
-            | Self::RunClosed {} => Visibility::Customer,
+            | Self::RunFinished(_) => Visibility::Customer,
         }
     }
 }
@@ -501,6 +513,12 @@ pub struct LateEvidence {
     /// What it says it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_usage: Option<Usage>,
+    /// Grounding, if it gives any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+    /// What it left behind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<ArtifactRef>,
 }
 
 /// A question to a person.

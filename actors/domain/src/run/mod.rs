@@ -1,7 +1,10 @@
 //! A run is a journal: what may happen (`decide`), what happened (`event`), and what follows from it (`evolve`).
 
+pub mod advance;
 pub mod append;
+pub mod approval;
 pub mod binding;
+pub mod call;
 pub mod chain;
 pub mod control;
 pub mod decide;
@@ -12,6 +15,9 @@ pub mod ledger;
 pub mod plan;
 pub mod progress;
 pub mod replay;
+pub mod settle;
+pub mod standing;
 pub mod status;
 pub mod step;
+pub mod submission;
 pub mod verify;

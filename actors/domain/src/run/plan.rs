@@ -1,6 +1,6 @@
 //! A plan is data: a DAG of steps with stable ids (RUN-009, RUN-010).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -127,6 +127,11 @@ impl StepKind {
             Self::Branch { .. } => "branch",
             Self::Wait { .. } => "wait",
         }
+    }
+
+    /// The tool of a tool step.
+    pub const fn tool_id(&self) -> Option<&ToolId> {
+        if let Self::Tool { tool_id, .. } = self { Some(tool_id) } else { None }
     }
 }
 
@@ -282,21 +287,19 @@ impl Plan {
         }
         match (0..self.steps.len()).find(|i| waits_for[*i] > 0) {
             None => Ok(order),
-            Some(stuck) => Err(self.on_a_circle(stuck, &index)),
+            Some(stuck) => Err(self.on_a_circle(stuck, &index, &waits_for)),
         }
     }
 
-    // Walking backwards from a stuck step along stuck dependencies must come round to a step seen before.
-    fn on_a_circle(&self, stuck: usize, index: &BTreeMap<&StepId, usize>) -> StepId {
+    // Every stuck step waits for a stuck one, so a walk along those must come round to a step it has been at before.
+    fn on_a_circle(&self, stuck: usize, index: &BTreeMap<&StepId, usize>, waits_for: &[usize]) -> StepId {
+        let mut at = stuck;
         let mut seen = BTreeSet::new();
-        let mut queue = VecDeque::from([stuck]);
-        while let Some(i) = queue.pop_front() {
-            if !seen.insert(i) {
-                return self.steps[i].step_id.clone();
-            }
-            queue.extend(self.steps[i].dependencies().filter_map(|on| index.get(on).copied()));
+        while seen.insert(at) {
+            let mut stuck = self.steps[at].dependencies().filter_map(|on| index.get(on).copied());
+            at = stuck.find(|i| waits_for[*i] > 0).unwrap_or(at);
         }
-        self.steps[stuck].step_id.clone()
+        self.steps[at].step_id.clone()
     }
 
     fn validate_step(&self, step: &Step) -> Result<(), PlanError> {
@@ -348,5 +351,24 @@ impl Step {
             // A step id obeys the same rules as a stage id.
             StageId::new(self.step_id.as_str()).unwrap_or_else(|_| StageId::constant("step"))
         })
+    }
+}
+
+impl Plan {
+    /// The step and every step that waits for it, directly or not, in plan order.
+    pub fn behind(&self, from: &StepId) -> Vec<StepId> {
+        let mut reached: BTreeSet<&StepId> = BTreeSet::from([from]);
+        loop {
+            let before = reached.len();
+            for step in &self.steps {
+                if step.dependencies().any(|on| reached.contains(on)) {
+                    reached.insert(&step.step_id);
+                }
+            }
+            if reached.len() == before {
+                break;
+            }
+        }
+        self.steps.iter().map(|step| &step.step_id).filter(|id| reached.contains(id)).cloned().collect()
     }
 }

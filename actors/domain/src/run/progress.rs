@@ -1,1 +1,168 @@
-//! progress
+//! Live progress: what each subscriber is shown of a run (DSH-008 to DSH-011).
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{Role, Visibility};
+use crate::ids::TenantId;
+use crate::run::envelope::RunEnvelope;
+use crate::run::event::{ControlEffect, RunEvent};
+use crate::run::status::RunStatus;
+use crate::run::step::StepState;
+
+/// Kinds of progress (DSH-009).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgressKind {
+    /// The run was accepted.
+    RunQueued,
+    /// A node took it up.
+    RunStarted,
+    /// A step began.
+    StepStarted,
+    /// A step is over.
+    StepFinished,
+    /// A tool was called.
+    ToolCalled,
+    /// A tool answered.
+    ToolResult,
+    /// Somebody is asked.
+    ApprovalRequested,
+    /// Somebody is asked to choose.
+    BranchOffered,
+    /// A sub-run was started.
+    Handoff,
+    /// A budget is near its limit.
+    BudgetWarning,
+    /// A step waits at a bucket.
+    Throttled,
+    /// Words for people.
+    Narration,
+    /// There is something to fetch.
+    OutputReady,
+    /// The run is held.
+    RunPaused,
+    /// The run goes on.
+    RunResumed,
+    /// The run is over.
+    RunFinished,
+    /// For operators.
+    OperatorNote,
+}
+
+impl ProgressKind {
+    /// All seventeen, in the order of DSH-009.
+    pub const ALL: [Self; 17] = [
+        Self::RunQueued,
+        Self::RunStarted,
+        Self::StepStarted,
+        Self::StepFinished,
+        Self::ToolCalled,
+        Self::ToolResult,
+        Self::ApprovalRequested,
+        Self::BranchOffered,
+        Self::Handoff,
+        Self::BudgetWarning,
+        Self::Throttled,
+        Self::Narration,
+        Self::OutputReady,
+        Self::RunPaused,
+        Self::RunResumed,
+        Self::RunFinished,
+        Self::OperatorNote,
+    ];
+
+    /// How internal this kind is by default (DSH-010).
+    pub const fn visibility(self) -> Visibility {
+        match self {
+            Self::ToolCalled | Self::ToolResult | Self::Handoff | Self::BudgetWarning | Self::Throttled => {
+                Visibility::TenantOperator
+            }
+            Self::OperatorNote => Visibility::PlatformOperator,
+            Self::RunQueued
+            | Self::RunStarted
+            | Self::StepStarted
+            | Self::StepFinished
+            | Self::ApprovalRequested
+            | Self::BranchOffered
+            | Self::Narration
+            | Self::OutputReady
+            | Self::RunPaused
+            | Self::RunResumed
+            | Self::RunFinished => Visibility::Customer,
+        }
+    }
+}
+
+/// The kind of progress an event of the journal is.
+pub const fn progress_kind(event: &RunEvent) -> ProgressKind {
+    match event {
+        RunEvent::RunSubmitted(_) => ProgressKind::RunQueued,
+        RunEvent::RunStarted {} => ProgressKind::RunStarted,
+        RunEvent::CallPending(_) | RunEvent::CallRedispatched { .. } => ProgressKind::ToolCalled,
+        RunEvent::CallSettled(_) | RunEvent::CallRefused(_) => ProgressKind::ToolResult,
+        RunEvent::LateEvidence(_) | RunEvent::GovernanceAudited(_) | RunEvent::RunClosed {} => {
+            ProgressKind::OperatorNote
+        }
+        RunEvent::StepThrottled { .. } => ProgressKind::Throttled,
+        RunEvent::StepSkipped { .. } | RunEvent::StepFailed { .. } | RunEvent::TimerFired { .. } => {
+            ProgressKind::StepFinished
+        }
+        RunEvent::TimerSet { .. } => ProgressKind::StepStarted,
+        RunEvent::ApprovalRequested(_) | RunEvent::ApprovalReminded { .. } => ProgressKind::ApprovalRequested,
+        RunEvent::ApprovalDecided { .. } | RunEvent::ApprovalExpired { .. } => ProgressKind::StepFinished,
+        RunEvent::BranchOffered { .. } => ProgressKind::BranchOffered,
+        RunEvent::ControlApplied(control) => match control.effect {
+            ControlEffect::Paused { .. } => ProgressKind::RunPaused,
+            ControlEffect::Resumed | ControlEffect::Rewound { .. } => ProgressKind::RunResumed,
+            ControlEffect::BranchChosen { .. } => ProgressKind::StepFinished,
+            ControlEffect::Ended | ControlEffect::Forked | ControlEffect::StepPermitted { .. } => {
+                ProgressKind::OperatorNote
+            }
+        },
+        RunEvent::RunFinished(_) => ProgressKind::RunFinished,
+    }
+}
+
+/// Whether a subscriber is shown an event: its own tenant's, and not more internal than its standing (DSH-010).
+pub fn should_deliver(event: Visibility, event_tenant: &TenantId, role: Role, subscriber_tenant: &TenantId) -> bool {
+    event <= role.sees() && event_tenant == subscriber_tenant
+}
+
+/// A run as its customer is told of it: no id of an agent or a tool, no cost (DSH-011).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CustomerSummary {
+    /// One sentence.
+    pub headline: String,
+    /// Finished steps of all, rounded down.
+    pub percent: u8,
+    /// "step 3 of 9", if one is being worked on.
+    pub current_step: Option<String>,
+    /// What the run waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
+}
+
+/// Sums a run up for its customer.
+pub fn summarize_for_customer(run: &RunEnvelope) -> CustomerSummary {
+    let headline = match run.status {
+        RunStatus::Queued => "Your run is waiting to begin.",
+        RunStatus::Starting | RunStatus::Running | RunStatus::AwaitingTool => "Your run is in progress.",
+        RunStatus::Paused => "Your run is on hold.",
+        RunStatus::AwaitingApproval | RunStatus::AwaitingBranchSelection => "Your run is waiting for an answer.",
+        RunStatus::Completed => "Your run is done.",
+        RunStatus::Cancelled => "Your run was stopped.",
+        RunStatus::Failed => "Your run could not be finished.",
+        RunStatus::Killed => "Your run was stopped by a safety rule.",
+    };
+    let copy = run.end.as_ref().and_then(|end| end.user_visible_status_copy.clone());
+    let working = |state: &StepState| !state.is_over() && !matches!(state, StepState::Pending);
+    let current = run.steps.iter().position(working).or_else(|| run.steps.iter().position(|s| !s.is_over()));
+    let current = if run.end.is_some() { None } else { current };
+    CustomerSummary {
+        headline: copy.unwrap_or_else(|| headline.to_owned()),
+        percent: run.percent(),
+        current_step: current.map(|index| format!("step {} of {}", index + 1, run.steps.len())),
+        waiting_for: run.waiting_for(),
+    }
+}

@@ -30,6 +30,21 @@ pub enum RunStatus {
     Completed,
 }
 
+/// A move that RUN-007 does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a run that is {} cannot become {}", .from.as_str(), .to.as_str())]
+pub struct InvalidTransition {
+    /// Where the run stands.
+    pub from: RunStatus,
+    /// Where it was to go.
+    pub to: RunStatus,
+}
+
+impl InvalidTransition {
+    /// Stable code.
+    pub const CODE: &str = "invalid-transition";
+}
+
 impl RunStatus {
     /// All eleven, in the order of RUN-003.
     pub const ALL: [Self; 11] = [
@@ -71,6 +86,19 @@ impl RunStatus {
     /// True for `completed`, `failed`, `cancelled`, `killed` (RUN-004).
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Killed)
+    }
+
+    /// Moves from here to `to` if RUN-007 lets a run do so.
+    pub const fn transition(self, to: Self) -> Result<Self, InvalidTransition> {
+        if self.may_become(to) { Ok(to) } else { Err(InvalidTransition { from: self, to }) }
+    }
+
+    /// Whether one event may take a run from here to `to`. A step that begins and waits at once takes the run through
+    /// `running` on the way.
+    pub const fn may_lead_to(self, to: Self) -> bool {
+        let through_running =
+            !matches!(self, Self::Paused) && self.may_become(Self::Running) && Self::Running.may_become(to);
+        self as u8 == to as u8 || self.may_become(to) || through_running
     }
 
     /// Whether RUN-007 lets a run go from here to `to`.

@@ -49,6 +49,9 @@ pub enum StepState {
     Skipped {
         /// Why.
         reason: String,
+        /// True if it lies on a branch that was not chosen.
+        #[serde(default)]
+        branch_not_taken: bool,
     },
     /// Over, badly.
     Failed {

@@ -1,1 +1,185 @@
-//! verify
+//! Verification offline: is a journal whole, and does it keep the promises it was written under?
+//!
+//! Whole: numbers without gaps, instants that never go back, hashes that chain. Complete: no settlement without an
+//! admission, exactly one for each, nothing but the allowed events after the end, the ledger equal to the sum of the chain.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{CallId, RunKey, TenantId};
+use crate::quantity::{BudgetCategory, Usage};
+use crate::run::chain::{EventHash, StoredEvent};
+use crate::run::envelope::RunEnvelope;
+use crate::run::event::RunEvent;
+use crate::run::evolve::{begin, fold_one};
+use crate::run::status::InvalidTransition;
+
+/// Something that cannot be in a sound journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// The event; 0 for the journal as a whole.
+    pub seq: u64,
+    /// Stable code.
+    pub code: String,
+    /// In words.
+    pub message: String,
+}
+
+/// What verification found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// True if nothing was found.
+    pub ok: bool,
+    /// How many events were read.
+    pub events: u64,
+    /// The hash of the last event: what an anchor elsewhere must show.
+    pub head_hash: String,
+    /// Calls admitted and not settled: open, not wrong, unless the run is closed.
+    pub open_calls: Vec<CallId>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+}
+
+/// Checks the whole journal of a run.
+pub fn verify(tenant: &TenantId, run_key: RunKey, events: &[StoredEvent]) -> Report {
+    let mut findings = Vec::new();
+    chain(tenant, run_key, events, &mut findings);
+    let mut calls = BTreeMap::new();
+    decisions(events, &mut calls, &mut findings);
+    fold_agrees(events, &mut findings);
+    let open_calls = calls.into_iter().filter(|(_, open)| *open).map(|(call, _)| call).collect();
+    Report {
+        ok: findings.is_empty(),
+        events: events.len() as u64,
+        head_hash: events.last().map_or(EventHash::ZERO, |event| event.hash).hex(),
+        open_calls,
+        findings,
+    }
+}
+
+fn found(findings: &mut Vec<Finding>, seq: u64, code: &str, message: impl Into<String>) {
+    findings.push(Finding { seq, code: code.to_owned(), message: message.into() });
+}
+
+fn chain(tenant: &TenantId, run_key: RunKey, events: &[StoredEvent], findings: &mut Vec<Finding>) {
+    if events.is_empty() {
+        found(findings, 0, "empty", "there are no events");
+    }
+    let (mut prev_hash, mut seq, mut at) = (EventHash::ZERO, 0, None);
+    for event in events {
+        seq += 1;
+        if event.seq != seq {
+            found(findings, event.seq, "gap", format!("event {seq} is expected here"));
+            seq = event.seq;
+        }
+        if event.run_key != run_key {
+            found(findings, event.seq, "foreign-event", "the event belongs to another run");
+        }
+        if at.is_some_and(|before| event.at < before) {
+            found(findings, event.seq, "time-went-back", "the event is earlier than the one before it");
+        }
+        if event.prev_hash != prev_hash {
+            found(findings, event.seq, "chain-broken", "the event does not follow the one before it");
+        }
+        if event.hash != event.expected_hash(tenant) {
+            found(findings, event.seq, "hash-mismatch", "the event is not what was hashed");
+        }
+        prev_hash = event.hash;
+        at = Some(event.at);
+    }
+}
+
+fn decisions(events: &[StoredEvent], calls: &mut BTreeMap<CallId, bool>, findings: &mut Vec<Finding>) {
+    let mut finished = false;
+    let mut closed = false;
+    for stored in events {
+        let Some(event) = stored.event() else {
+            found(findings, stored.seq, "unreadable", format!("kind `{}` or its body is unknown", stored.kind));
+            continue;
+        };
+        if closed {
+            found(findings, stored.seq, "after-closed", "nothing may follow the closing of a run");
+        }
+        let allowed = matches!(event, RunEvent::CallSettled(_) | RunEvent::LateEvidence(_) | RunEvent::RunClosed {});
+        if finished && !allowed {
+            found(findings, stored.seq, "after-terminal", format!("`{}` may not follow the end of a run", stored.kind));
+        }
+        match &event {
+            RunEvent::CallPending(pending) => {
+                if calls.insert(pending.call_id, true).is_some() {
+                    found(findings, stored.seq, "admitted-twice", format!("call {}", pending.call_id));
+                }
+            }
+            RunEvent::CallRedispatched { call_id, .. } if calls.get(call_id) != Some(&true) => {
+                found(findings, stored.seq, "redispatch-of-no-open-call", format!("call {call_id}"));
+            }
+            RunEvent::CallSettled(settled) => match calls.insert(settled.call_id, false) {
+                Some(true) => {}
+                Some(false) => found(findings, stored.seq, "settled-twice", format!("call {}", settled.call_id)),
+                None => found(findings, stored.seq, "settled-without-admission", format!("call {}", settled.call_id)),
+            },
+            RunEvent::RunFinished(_) => finished = true,
+            RunEvent::RunClosed {} => {
+                closed = true;
+                if !finished || calls.values().any(|open| *open) {
+                    found(findings, stored.seq, "closed-too-early", "the run is not over or has open calls");
+                }
+            }
+            RunEvent::RunSubmitted(_)
+            | RunEvent::RunStarted {}
+            | RunEvent::CallRedispatched { .. }
+            | RunEvent::CallRefused(_)
+            | RunEvent::LateEvidence(_)
+            | RunEvent::StepThrottled { .. }
+            | RunEvent::StepSkipped { .. }
+            | RunEvent::StepFailed { .. }
+            | RunEvent::ApprovalRequested(_)
+            | RunEvent::ApprovalReminded { .. }
+            | RunEvent::ApprovalDecided { .. }
+            | RunEvent::ApprovalExpired { .. }
+            | RunEvent::BranchOffered { .. }
+            | RunEvent::TimerSet { .. }
+            | RunEvent::TimerFired { .. }
+            | RunEvent::ControlApplied(_)
+            | RunEvent::GovernanceAudited(_) => {}
+        }
+    }
+}
+
+fn fold_agrees(events: &[StoredEvent], findings: &mut Vec<Finding>) {
+    let Some(first) = events.first() else { return };
+    let mut run = match begin(first) {
+        Ok(run) => run,
+        Err(error) => return found(findings, error.seq, "does-not-fold", error.problem),
+    };
+    let mut spent = Usage::none();
+    for event in &events[1..] {
+        let before = run.status;
+        if let Err(error) = fold_one(&mut run, event) {
+            return found(findings, error.seq, "does-not-fold", error.problem);
+        }
+        if !before.may_lead_to(run.status) {
+            let message = format!("{} after {}", run.status.as_str(), before.as_str());
+            found(findings, event.seq, InvalidTransition::CODE, message);
+        }
+        match event.event() {
+            Some(RunEvent::CallSettled(settled)) => spent.add(&settled.charged),
+            Some(RunEvent::CallRefused(refused)) => spent.add(&refused.charged),
+            _ => {}
+        }
+    }
+    ledger(&run, &spent, findings);
+}
+
+fn ledger(run: &RunEnvelope, spent: &Usage, findings: &mut Vec<Finding>) {
+    for category in BudgetCategory::ALL {
+        let (booked, sum) = (run.cost_ledger.counter(category), spent.get(category));
+        if booked != sum {
+            let message = format!("{}: the ledger says {booked}, the chain adds up to {sum}", category.as_str());
+            found(findings, run.last_seq, "ledger-mismatch", message);
+        }
+    }
+}

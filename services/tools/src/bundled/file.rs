@@ -39,10 +39,8 @@ impl FileWrite {
     async fn write(&self, call: ToolCall) -> Result<ToolOutcome, Failure> {
         let WriteArgs { path, content } = args(&call.args)?;
         check_price(&call)?;
-        let bytes = match content {
-            Value::String(text) => text.into_bytes(),
-            other => format!("{other:#}\n").into_bytes(),
-        };
+        let text = if let Value::String(text) = content { text } else { format!("{content:#}\n") };
+        let bytes = text.into_bytes();
         if bytes.len() as u64 > ceiling_units(&call, BudgetCategory::StorageBytes) {
             return Err(refusal("ceiling-too-low", "the file is larger than the storage reserved for this call"));
         }

@@ -26,7 +26,7 @@ const VALUE_BYTES_MAX: usize = 64 * 1024;
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: usize = 512;
 /// Most keys of one tenant.
-const KEYS_MAX: usize = 10_000;
+const KEYS_MAX: usize = 1_000;
 /// What a file may be: the value, its key, and what surrounds them.
 const FILE_LIMITS: Limits = Limits { bytes_max: VALUE_BYTES_MAX + 8 * KEY_BYTES_MAX, depth_max: 66 };
 

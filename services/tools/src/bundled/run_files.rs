@@ -176,15 +176,11 @@ fn sync(folder: &Dir) -> io::Result<()> {
 
 /// An error from opening a path inside the folder: most likely a link that leads out of it.
 fn path_failure(error: &io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied
-        | io::ErrorKind::NotADirectory
-        | io::ErrorKind::AlreadyExists
-        | io::ErrorKind::NotFound => {
-            refusal("path-not-allowed", "this path does not stay inside the folder of the run")
-        }
-        _ => disk_failure("the path could not be opened", error),
+    use io::ErrorKind::{AlreadyExists, NotADirectory, NotFound, PermissionDenied};
+    if matches!(error.kind(), PermissionDenied | NotADirectory | AlreadyExists | NotFound) {
+        return refusal("path-not-allowed", "this path does not stay inside the folder of the run");
     }
+    disk_failure("the path could not be opened", error)
 }
 
 /// A relative path of plain names.

@@ -144,7 +144,8 @@ async fn a_value_over_64_kib_is_not_kept() {
 #[test]
 fn every_bundled_tool_is_in_the_catalog_once_and_under_the_catalogs_version() {
     let folder = tempfile::tempdir().unwrap();
-    let descriptors = registry(BundledConfig { data_dir: folder.path().to_owned() }).descriptors();
+    let descriptors =
+        registry(BundledConfig { data_dir: folder.path().to_owned(), ..BundledConfig::default() }).descriptors();
     for descriptor in &descriptors {
         let id = ToolId::new(descriptor.tool_id.as_str()).unwrap();
         let entry = catalog::entry(&id).expect("in the catalog");
@@ -153,7 +154,7 @@ fn every_bundled_tool_is_in_the_catalog_once_and_under_the_catalogs_version() {
             (&descriptor.semver, &descriptor.ceiling, descriptor.recovery)
         );
     }
-    for expected in ["file.read", "file.write", "memory.read", "memory.write"] {
+    for expected in ["source.fetch", "web.fetch", "file.read", "file.write", "memory.read", "memory.write"] {
         assert!(descriptors.iter().any(|descriptor| descriptor.tool_id == expected), "{expected}");
     }
 }

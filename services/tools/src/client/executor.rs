@@ -64,7 +64,7 @@ impl Executor {
                 self.judge(&ended, kept, &ceiling);
                 ended
             }
-            Err(ending) => (ending, None),
+            Err(reason) => reason.into_ended(),
         };
         CallResult { ending, measured, latency_ms: self.clock.boot().ms_since(began) }
     }
@@ -75,16 +75,16 @@ impl Executor {
         admitted: &Admitted,
         order: &CallOrder,
         now: BootInstant,
-    ) -> Result<v1::ExecuteRequest, CallEnding> {
+    ) -> Result<v1::ExecuteRequest, NotBegun> {
         if !is_admission_of(admitted.event(), order) {
-            return Err(not_started("admission-mismatch", "the admission is for another call"));
+            return Err(not_begun("admission-mismatch", "the admission is for another call"));
         }
         if now > end_of_window(admitted) {
-            return Err(not_started("dispatch-window-missed", "the admission is older than two seconds"));
+            return Err(not_begun("dispatch-window-missed", "the admission is older than two seconds"));
         }
-        let too_large = |error: wire::WireError| not_started("call-too-large", &error.to_string());
+        let too_large = |error: wire::WireError| not_begun("call-too-large", error.to_string());
         let constraints = serde_json::to_vec(&order.constraints)
-            .map_err(|error| not_started("call-not-encodable", &error.to_string()))?;
+            .map_err(|error| not_begun("call-not-encodable", error.to_string()))?;
         Ok(v1::ExecuteRequest {
             call_id: order.call_id.to_string(),
             attempt: order.attempt,
@@ -182,7 +182,8 @@ impl Executor {
             return self.unsent(not_after);
         }
         if is_refused_stream(status) {
-            return (not_started("executor-refused-call", "the executor refused the call before looking at it"), None);
+            return not_begun("executor-refused-call", "the executor refused the call before looking at it")
+                .into_ended();
         }
         if status.code() == Code::OutOfRange {
             return answer::protocol_error("a message is larger than allowed");
@@ -194,9 +195,9 @@ impl Executor {
     /// The end of a call that was never handed to a connection.
     fn unsent(&self, not_after: BootInstant) -> Ended {
         if self.clock.boot() > not_after {
-            return (not_started("dispatch-window-missed", "there was no connection within two seconds"), None);
+            return not_begun("dispatch-window-missed", "there was no connection within two seconds").into_ended();
         }
-        (not_started("executor-unreachable", "there is no connection to the executor"), None)
+        not_begun("executor-unreachable", "there is no connection to the executor").into_ended()
     }
 
     /// Tells the circuit how it went.
@@ -309,8 +310,21 @@ fn is_refused_stream(status: &Status) -> bool {
     false
 }
 
-fn not_started(code: &str, message: &str) -> CallEnding {
-    CallEnding::NotStarted { code: code.to_owned(), message: message.to_owned() }
+/// Why a call was certainly not begun.
+#[derive(Debug)]
+struct NotBegun {
+    code: &'static str,
+    message: String,
+}
+
+impl NotBegun {
+    fn into_ended(self) -> Ended {
+        (CallEnding::NotStarted { code: self.code.to_owned(), message: self.message }, None)
+    }
+}
+
+fn not_begun(code: &'static str, message: impl Into<String>) -> NotBegun {
+    NotBegun { code, message: message.into() }
 }
 
 fn unknown(message: &str) -> Ended {

@@ -160,9 +160,14 @@ impl Tool for ScriptedTool {
 /// What an executor with no regard for the contract sends.
 #[derive(Debug, Clone)]
 pub(crate) enum Say {
-    Event(Event),
+    Event(Box<Event>),
     Fail(Status),
     Nothing,
+}
+
+/// One line of a script.
+pub(crate) fn say(event: Event) -> Say {
+    Say::Event(Box::new(event))
 }
 
 /// An executor that answers every call with the same lines.
@@ -189,7 +194,7 @@ impl ToolExecutor for ScriptedExecutor {
         }
         let lines = futures::stream::iter(self.lines.clone()).then(|say| async move {
             match say {
-                Say::Event(event) => Ok(v1::ExecuteResponse { event: Some(event) }),
+                Say::Event(event) => Ok(v1::ExecuteResponse { event: Some(*event) }),
                 Say::Fail(status) => Err(status),
                 Say::Nothing => std::future::pending().await,
             }

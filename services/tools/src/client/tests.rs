@@ -18,7 +18,7 @@ use signalbox_proto::v1::tool_result::Outcome;
 use tokio::sync::{Notify, mpsc};
 use tonic::Status;
 
-use super::testing::{Bench, Say, ScriptedTool, admission, order, wire_result};
+use super::testing::{Bench, Say, ScriptedTool, admission, order, say, wire_result};
 use super::{BindError, Endpoint, ExecutorClient};
 use crate::tool::{Answer, Measured, Recall, ToolOutcome};
 
@@ -37,7 +37,7 @@ fn code(result: &CallResult) -> &str {
 }
 
 fn ok_line() -> Say {
-    Say::Event(Event::Result(wire_result(Outcome::Ok, &json!({}))))
+    say(Event::Result(wire_result(Outcome::Ok, &json!({}))))
 }
 
 #[tokio::test]
@@ -358,10 +358,10 @@ async fn an_executor_that_breaks_the_contract_is_told_apart_from_a_tool_that_fai
     bad_outcome.outcome = 99;
     let huge = v1::ToolResult { output_json: vec![b' '; crate::limits::MESSAGE_BYTES_MAX].into(), ..bad_json.clone() };
     let results = [unknown_category, bad_json, bad_evidence, bad_artifact, bad_code, bad_outcome, huge];
-    let mut scripts: Vec<_> = results.map(|result| vec![Say::Event(Event::Result(result))]).into();
+    let mut scripts: Vec<_> = results.map(|result| vec![say(Event::Result(result))]).into();
     scripts.push(vec![]);
     scripts.push(vec![ok_line(), ok_line()]);
-    scripts.push(vec![ok_line(), Say::Event(Event::Heartbeat(v1::Heartbeat {}))]);
+    scripts.push(vec![ok_line(), say(Event::Heartbeat(v1::Heartbeat {}))]);
     for script in scripts {
         let name = format!("{script:.60?}");
         let (bench, _heard) = Bench::of_script(script).await;
@@ -380,7 +380,7 @@ async fn a_result_stands_although_its_stream_does_not_end_well() {
 
 #[tokio::test]
 async fn whatever_fails_after_a_call_was_sent_is_unknown() {
-    let beat = Say::Event(Event::Heartbeat(v1::Heartbeat {}));
+    let beat = say(Event::Heartbeat(v1::Heartbeat {}));
     let scripts = [
         vec![Say::Fail(Status::unavailable("gone"))],
         vec![Say::Fail(Status::internal("gone"))],
@@ -396,7 +396,7 @@ async fn whatever_fails_after_a_call_was_sent_is_unknown() {
 async fn a_call_the_executor_says_it_did_not_begin_is_not_started() {
     let mut result = wire_result(Outcome::NotStarted, &json!({}));
     result.error_code = "executor-busy".into();
-    let (bench, _heard) = Bench::of_script(vec![Say::Event(Event::Result(result))]).await;
+    let (bench, _heard) = Bench::of_script(vec![say(Event::Result(result))]).await;
     let result = bench.call(order(1)).await;
     assert_eq!(result.ending, CallEnding::NotStarted { code: "executor-busy".into(), message: String::new() });
 }

@@ -9,6 +9,7 @@ mod order;
 mod work;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -56,11 +57,13 @@ impl ToolServer {
         let mut hosted = BTreeMap::new();
         for tool in tools {
             let descriptor = Arc::new(tool.descriptor());
-            let id = descriptor.tool_id.clone();
-            if hosted.contains_key(&id) {
-                tracing::error!(tool = id, "two tools have the same id; the second is not served");
-            } else {
-                hosted.insert(id, Hosted { tool, descriptor });
+            match hosted.entry(descriptor.tool_id.clone()) {
+                Entry::Vacant(place) => {
+                    place.insert(Hosted { tool, descriptor });
+                }
+                Entry::Occupied(place) => {
+                    tracing::error!(tool = place.key(), "two tools have the same id; the second is not served");
+                }
             }
         }
         Self { inner: Arc::new(Inner { tools: hosted, calls: Calls::default() }) }

@@ -1,5 +1,7 @@
-//! Redaction against cases from public reports: what must not survive, and what must survive byte for byte.
-//! Every secret here is made up.
+//! Redaction (KGV-013, KGV-014) against cases from public reports: what must not survive, and what must survive byte
+//! for byte. Every secret here is made up.
+
+#![allow(clippy::disallowed_types, reason = "how long redaction takes is what is measured here")]
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -222,32 +224,32 @@ fn a_value_without_secrets_is_unchanged() {
     assert_eq!(redact_value(&value), (value.clone(), false));
 }
 
-/// Time grows with length, not with its square: four times the text takes nowhere near sixteen times as long.
+/// Pieces of secrets that never become whole, or that each pattern has to look at long.
+const HOSTILE: &[&str] = &[
+    "-----BEGIN PRIVATE KEY-----",
+    "password=\"a ",
+    "password: ",
+    "token=token:",
+    "://a:b",
+    "eyJaaaa.",
+    "authorization: bearer ",
+    "sk-",
+    "\\\"",
+    "a",
+];
+
+/// The stated bound is that of an optimised build on a free machine. The other one only tells linear time from time
+/// that grows with the square of the length, which would take minutes.
 #[test]
 fn hostile_text_is_read_in_linear_time() {
-    for unit in [
-        "-----BEGIN PRIVATE KEY-----",
-        "password=\"a ",
-        "password: ",
-        "token=token:",
-        "://a:b",
-        "eyJaaaa.",
-        "authorization: bearer ",
-        "sk-",
-        "\\\"",
-        "a",
-    ] {
-        let time = |bytes: usize| {
-            let text = unit.repeat(bytes / unit.len());
-            let best = (0..3).map(|_| {
-                let begun = Instant::now();
-                let _ = redact_text(&text);
-                begun.elapsed()
-            });
-            best.min().unwrap()
-        };
-        let (short, long) = (time(32 * 1024), time(128 * 1024));
-        assert!(long < short * 10 + Duration::from_millis(20), "`{unit}`: {short:?} and then {long:?}");
+    let (bytes, limit) = if cfg!(debug_assertions) { (256 * 1024, 20_000) } else { (1024 * 1024, 200) };
+    let all = HOSTILE.concat();
+    for unit in HOSTILE.iter().copied().chain([all.as_str()]) {
+        let text = unit.repeat(bytes / unit.len());
+        let begun = Instant::now();
+        let _ = redact_text(&text);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_millis(limit), "`{unit}` took {took:?}");
     }
 }
 

@@ -1,0 +1,50 @@
+# Few targets. `check` never writes; `fix` is its writing twin. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test check fix sim bench ci
+
+# Where the demo reads from: one file or folder, or several files, folders and feed URLs separated by spaces.
+SOURCES = samples/weekly
+# Where the node keeps its journal and where the pack is written.
+DATA = data
+# How many random cases each property is tried with in `make sim`.
+CASES = 20000
+
+# Handed to recipes through the environment, so that an address with an ampersand is an address and not a command.
+export SOURCES DATA SINCE
+
+# cargo-nextest where it is installed; plain cargo otherwise, so that Rust alone is enough.
+RUN_TESTS = $$(cargo nextest --version >/dev/null 2>&1 && echo cargo nextest run || echo cargo test)
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
+
+run: ## the demo: a briefing from SOURCES, with APPROVE=1 SINCE=date FRESH=1 DATA=folder
+	cargo build --package signalbox
+	@set -f; if [ -e "$$SOURCES" ]; then set -- "$$SOURCES"; else set -- $$SOURCES; fi; \
+	cargo run --quiet --package signalbox -- demo --sources "$$@" --data "$$DATA" \
+		$(if $(SINCE),--since "$$SINCE") $(if $(APPROVE),--approve) $(if $(FRESH),--fresh)
+
+test: ## every test, with a PostgreSQL and a Redis that it starts itself
+	scripts/with-services $(RUN_TESTS) --workspace
+
+check: ## what must be green before a commit; needs no services and writes nothing
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	$(RUN_TESTS) --workspace --exclude signalbox-tests
+	$(RUN_TESTS) --package signalbox-tests --test house
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny check bans licenses sources; \
+	else echo 'note: cargo-deny is not installed, so licences, bans and sources were not checked' >&2; fi
+
+fix: ## everything a machine can repair
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+	cargo fmt --all
+
+sim: ## the rules under many more random histories than `make test` tries; CASES=n
+	PROPTEST_CASES=$(CASES) $(RUN_TESTS) --package signalbox-domain
+
+bench: ## what an event costs: hash chain and canonical digests
+	cargo bench --package signalbox-benches
+
+ci: ## what runs on every submission
+	.ci/run

@@ -1,0 +1,330 @@
+//! What a caller submits, checked as a whole before anything is written.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::canonical;
+use crate::governance::budget::{Budget, BudgetScope, OnExceeded};
+use crate::governance::grant::{Constraints, Grant, GrantScope};
+use crate::identity::Actor;
+use crate::ids::{AgentId, BudgetId, GrantId, PipelineId, RunId, RunKey, TenantId, ToolId};
+use crate::json::{self, JsonError};
+use crate::quantity::{BudgetCategory, Micros};
+use crate::run::event::RunSubmitted;
+use crate::run::plan::{Plan, PlanError, Step};
+use crate::time::UnixMs;
+
+/// The five modes (MOD-005).
+pub const COST_QUALITY_MODES: [&str; 5] = ["fast", "balanced", "deep", "exhaustive", "rehearsal-dry-run"];
+/// Most run-scope budgets of one run.
+pub const BUDGETS_MAX: usize = 9;
+
+/// A run to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Submission {
+    /// The lead agent, such as `ref.research`.
+    pub root_agent_id: AgentId,
+    /// The plan: `{"steps": […]}` or just the list of steps.
+    pub plan: PlanInput,
+    /// What bindings read under `/inputs`.
+    #[serde(default)]
+    pub inputs: Value,
+    /// Cost-quality mode; `balanced` if left out.
+    #[serde(default = "mode_default")]
+    pub mode: String,
+    /// The pipeline this run is an instance of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_id: Option<PipelineId>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_semver: Option<String>,
+    /// Limits for this run alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<RunBudget>,
+}
+
+fn mode_default() -> String {
+    "balanced".to_owned()
+}
+
+/// A plan in either of its two forms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PlanInput {
+    /// `{"steps": […], "maxParallel": n}`.
+    Plan(Plan),
+    /// `[…]`.
+    Steps(Vec<Step>),
+}
+
+impl PlanInput {
+    /// The plan.
+    pub fn into_plan(self) -> Plan {
+        match self {
+            Self::Plan(plan) => plan,
+            Self::Steps(steps) => Plan { steps, max_parallel: None },
+        }
+    }
+}
+
+/// A limit for one run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RunBudget {
+    /// What it is kept in.
+    pub category: BudgetCategory,
+    /// The limit.
+    pub limit: Micros,
+    /// What happens when it is exceeded.
+    #[serde(default)]
+    pub on_exceeded: OnExceeded,
+}
+
+/// Why a submission is refused. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubmissionError {
+    /// Not acceptable JSON, or not of the shape.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// The plan is not sound.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A field that steps of this kind do not have.
+    #[error("step {index} has a field `{field}` that a step of its kind does not have")]
+    UnknownStepField {
+        /// Place of the step in the list, from 0.
+        index: usize,
+        /// The field.
+        field: String,
+    },
+    /// A tool that is not in the catalog.
+    #[error("step `{step}` uses the tool `{tool}`, which is not in the catalog")]
+    UnknownTool {
+        /// The step.
+        step: String,
+        /// The tool.
+        tool: ToolId,
+    },
+    /// An agent that is not registered.
+    #[error("the agent `{0}` is not registered")]
+    UnknownAgent(AgentId),
+    /// Not one of the five modes.
+    #[error("`{0}` is not a mode; use one of fast, balanced, deep, exhaustive, rehearsal-dry-run")]
+    UnknownMode(String),
+    /// A mode that this version cannot run.
+    #[error("the mode `{0}` is not available in this version")]
+    ModeNotAvailable(String),
+    /// A budget that makes no sense.
+    #[error("budget {index}: {problem}")]
+    BadBudget {
+        /// Place in the list, from 0.
+        index: usize,
+        /// What is wrong.
+        problem: &'static str,
+    },
+}
+
+impl SubmissionError {
+    /// Stable for ever.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Json(error) => error.code(),
+            Self::Plan(error) => error.code(),
+            Self::UnknownStepField { .. } => "unknown-field",
+            Self::UnknownTool { .. } => "unknown-tool",
+            Self::UnknownAgent(_) => "unknown-agent",
+            Self::UnknownMode(_) => "unknown-mode",
+            Self::ModeNotAvailable(_) => "mode-not-available",
+            Self::BadBudget { .. } => "bad-budget",
+        }
+    }
+}
+
+const STEP_FIELDS: [&str; 7] = ["stepId", "stageId", "agentId", "dependsOnStepIds", "when", "optional", "kind"];
+
+/// Reads a submission: duplicate keys, deep nesting, inexact numbers and unknown fields are refused.
+pub fn parse(bytes: &[u8]) -> Result<Submission, SubmissionError> {
+    let value = json::parse_strict(bytes, json::Limits::DEFAULT)?;
+    let steps = value.get("plan").and_then(|plan| plan.get("steps").or(Some(plan))).and_then(Value::as_array);
+    // `Step` is flattened, so serde alone would let unknown fields pass.
+    for (index, step) in steps.into_iter().flatten().enumerate() {
+        check_fields(index, step)?;
+    }
+    serde_json::from_value(value).map_err(|error| JsonError::WrongShape(error.to_string()).into())
+}
+
+fn check_fields(index: usize, step: &Value) -> Result<(), SubmissionError> {
+    let own: &[&str] = match step.get("kind").and_then(Value::as_str) {
+        Some("tool") => &["toolId", "args"],
+        Some("agent") => &["input"],
+        Some("model") => &["prompt"],
+        Some("approval") => &["requirement", "prompt", "subject", "approvalTtlSeconds"],
+        Some("branch") => &["branches"],
+        Some("wait") => &["seconds"],
+        _ => return Ok(()),
+    };
+    let known = |field: &str| STEP_FIELDS.contains(&field) || own.contains(&field);
+    match step.as_object().and_then(|members| members.keys().find(|key| !known(key))) {
+        Some(field) => Err(SubmissionError::UnknownStepField { index, field: field.chars().take(100).collect() }),
+        None => Ok(()),
+    }
+}
+
+/// Whoever submits, and under which ids.
+#[derive(Debug, Clone)]
+pub struct Submitter {
+    /// The internal key.
+    pub run_key: RunKey,
+    /// The public id.
+    pub run_id: RunId,
+    /// From the credential.
+    pub tenant_id: TenantId,
+    /// From the credential.
+    pub actor: Actor,
+    /// From the credential.
+    pub scopes: Vec<String>,
+    /// Where the run was triggered (INV-002).
+    pub surface: String,
+}
+
+/// Checks a submission and makes the run's first event of it. `grants` are those a broker has approved (EXE-015).
+pub fn accept(
+    submission: Submission,
+    submitter: Submitter,
+    grants: Vec<Grant>,
+) -> Result<RunSubmitted, SubmissionError> {
+    let submission_hash = submission_hash(&submission)?;
+    let plan = submission.plan.into_plan();
+    plan.validate()?;
+    for step in &plan.steps {
+        if let Some(tool_id) = step.kind.tool_id()
+            && crate::catalog::entry(tool_id).is_none()
+        {
+            return Err(SubmissionError::UnknownTool { step: step.step_id.to_string(), tool: tool_id.clone() });
+        }
+        if let Some(agent) = &step.agent_id {
+            known_agent(agent)?;
+        }
+    }
+    known_agent(&submission.root_agent_id)?;
+    if !COST_QUALITY_MODES.contains(&submission.mode.as_str()) {
+        return Err(SubmissionError::UnknownMode(submission.mode.chars().take(100).collect()));
+    }
+    if submission.mode == "rehearsal-dry-run" {
+        return Err(SubmissionError::ModeNotAvailable(submission.mode));
+    }
+    let budgets = run_budgets(&submission.budgets, &submitter)?;
+    Ok(RunSubmitted {
+        run_key: submitter.run_key,
+        run_id: submitter.run_id,
+        tenant_id: submitter.tenant_id,
+        root_agent_semver: crate::registry::REFERENCE_AGENT_SEMVER.to_owned(),
+        root_agent_id: submission.root_agent_id,
+        parent_run_id: None,
+        forked_from_run_id: None,
+        pipeline_id: submission.pipeline_id,
+        pipeline_semver: submission.pipeline_semver,
+        surface: submitter.surface,
+        mode: submission.mode,
+        submitted_by: submitter.actor,
+        scopes: submitter.scopes,
+        plan,
+        inputs: submission.inputs,
+        grants,
+        budgets,
+        provenance_bundle_id: submitter.run_key.derive("provenance", "root", 0).to_string(),
+        submission_hash,
+        carried_outputs: Vec::new(),
+    })
+}
+
+/// The digest that tells a repeat from another run under the same id (EXE-010).
+pub fn submission_hash(submission: &Submission) -> Result<String, SubmissionError> {
+    let value = serde_json::to_value(submission).map_err(|error| JsonError::WrongShape(error.to_string()))?;
+    canonical::digest(&value).map_err(|error| JsonError::NumberNotExact(error.0).into())
+}
+
+fn known_agent(agent: &AgentId) -> Result<(), SubmissionError> {
+    match crate::registry::family_of(agent) {
+        Some(_) => Ok(()),
+        None => Err(SubmissionError::UnknownAgent(agent.clone())),
+    }
+}
+
+fn run_budgets(wanted: &[RunBudget], submitter: &Submitter) -> Result<Vec<Budget>, SubmissionError> {
+    let bad = |index, problem| Err(SubmissionError::BadBudget { index, problem });
+    if wanted.len() > BUDGETS_MAX {
+        return bad(BUDGETS_MAX, "a run may have at most nine budgets, one for each category");
+    }
+    let mut budgets: Vec<Budget> = Vec::new();
+    for (index, budget) in wanted.iter().enumerate() {
+        if budget.limit < Micros::ZERO {
+            return bad(index, "a limit may not be negative");
+        }
+        if budgets.iter().any(|other| other.category == budget.category) {
+            return bad(index, "there is already a budget for this category");
+        }
+        budgets.push(Budget {
+            budget_id: run_budget_id(submitter.run_id, budget.category),
+            tenant_id: Some(submitter.tenant_id.clone()),
+            scope: BudgetScope::Run,
+            scope_key: submitter.run_id.to_string(),
+            category: budget.category,
+            limit: budget.limit,
+            period_seconds: None,
+            anchor_unix_seconds: 0,
+            warn_ratio: Micros(800_000),
+            grace_ratio: Micros(1_000_000),
+            grace_seconds: 0,
+            on_exceeded: budget.on_exceeded,
+        });
+    }
+    Ok(budgets)
+}
+
+/// The name of a run's own budget for a category.
+pub(crate) fn run_budget_id(run_id: RunId, category: BudgetCategory) -> BudgetId {
+    // A UUID and a category are made of nothing but what an id may be made of.
+    BudgetId::new(format!("run.{run_id}.{}", category.as_str())).unwrap_or_else(|_| BudgetId::constant("run"))
+}
+
+/// The first scope a planned tool needs and the submitter does not have (EXE-006, CAT-009).
+pub fn missing_scope(submitted: &RunSubmitted) -> Option<String> {
+    let needed = submitted.plan.steps.iter().filter(|step| !step.optional);
+    let tools = needed.filter_map(|step| step.kind.tool_id()).filter_map(crate::catalog::entry);
+    tools
+        .flat_map(|entry| entry.required_scopes.iter())
+        .find(|scope| !submitted.scopes.iter().any(|own| own == *scope))
+        .map(|scope| scope.to_string())
+}
+
+/// Exact per-run grants for the planned tools of low and medium risk that pick no hosts and need no secret (EXE-014).
+/// Everything else needs a grant that a broker or an operator has issued (EXE-015).
+pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
+    let mut tools: Vec<&ToolId> = submitted.plan.steps.iter().filter_map(|step| step.kind.tool_id()).collect();
+    tools.sort();
+    tools.dedup();
+    tools.retain(|tool| crate::catalog::entry(tool).is_some_and(crate::catalog::CatalogEntry::is_bounded));
+    tools.into_iter().filter_map(|tool| mint(submitted, tool, now)).collect()
+}
+
+fn mint(submitted: &RunSubmitted, tool: &ToolId, now: UnixMs) -> Option<Grant> {
+    let entry = crate::catalog::entry(tool)?;
+    Some(Grant {
+        grant_id: GrantId::new(format!("run.{}.{tool}", submitted.run_id)).ok()?,
+        scope: GrantScope::PerRun,
+        scope_key: submitted.run_id.to_string(),
+        tenant_id: submitted.tenant_id.clone(),
+        tool_id: tool.clone(),
+        tool_range: format!("^{}", entry.semver),
+        constraints: Constraints::default(),
+        delegable: None,
+        issued_by: Actor::system().actor_id,
+        issued_at_unix_ms: now,
+        expires_at_unix_ms: None,
+        revoked_at_unix_ms: None,
+        rationale: "planned by the submission; bounded by the catalog".to_owned(),
+        audit_event_id: format!("{}/1", submitted.run_id),
+    })
+}

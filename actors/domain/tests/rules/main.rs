@@ -1,0 +1,15 @@
+//! The rules of governance, catalog and registry, each promise by its name. One binary, so that it links once.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot set up its case has failed")]
+
+mod budgets;
+mod catalog;
+mod changes;
+mod common;
+mod egress;
+mod gate;
+mod grants;
+mod isolation;
+mod kill_switches;
+mod redaction;
+mod registry;
+mod throttles;

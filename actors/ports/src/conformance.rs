@@ -1,1 +1,0 @@
-//! The suites that define what an implementation of a port must do.

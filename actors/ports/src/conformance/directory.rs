@@ -1,0 +1,108 @@
+//! Lists show what the last append said.
+
+use signalbox_domain::ids::{ApprovalId, PipelineId, RunKey};
+use signalbox_domain::run::append::{Entry, OpenApproval, RunProjection};
+use signalbox_domain::run::event::{ApprovalReason, RunEvent};
+use signalbox_domain::run::plan::ApprovalRequirement;
+use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::time::UnixMs;
+
+use super::world::*;
+use crate::clock::Clock;
+use crate::directory::{PAGE_ROWS_MAX, RunFilter};
+use crate::journal::NewRun;
+
+impl Fixture {
+    async fn listed(&self, filter: RunFilter) -> Vec<RunKey> {
+        let rows = self.directory.runs(&tenant("acme"), filter).await.unwrap();
+        rows.iter().map(|row| row.run_key).collect()
+    }
+}
+
+fn keys(numbers: impl IntoIterator<Item = u64>) -> Vec<RunKey> {
+    numbers.into_iter().map(|number| run_key("acme", number)).collect()
+}
+
+pub async fn runs_are_listed_newest_first_in_pages(f: &Fixture) {
+    let count = PAGE_ROWS_MAX as u64 + 5;
+    for number in 0..count {
+        f.run(number).await;
+    }
+    f.create(new_run("globex", 3)).await;
+    let limit = usize::MAX;
+    assert_eq!(f.listed(RunFilter { limit, ..RunFilter::default() }).await, keys((5..count).rev()));
+    assert_eq!(f.listed(RunFilter::default()).await.len(), PAGE_ROWS_MAX);
+    assert_eq!(f.listed(RunFilter { limit: 2, ..RunFilter::default() }).await, keys([count - 1, count - 2]));
+    let before = Some(run_key("acme", 5));
+    assert_eq!(f.listed(RunFilter { before, limit, ..RunFilter::default() }).await, keys((0..5).rev()));
+    let foreign = f.directory.runs(&tenant("globex"), RunFilter::default()).await.unwrap();
+    assert_eq!(foreign.len(), 1);
+}
+
+pub async fn runs_are_listed_by_status_and_pipeline(f: &Fixture) {
+    let pipeline = PipelineId::new("veritas.weekly_briefing_pack").unwrap();
+    for (number, status) in [(1, RunStatus::Running), (2, RunStatus::Completed), (3, RunStatus::Killed)] {
+        let mut run = NewRun { projection: RunProjection { status, ..projection() }, ..new_run("acme", number) };
+        if let RunEvent::RunSubmitted(submitted) = &mut run.events[0].event {
+            submitted.pipeline_id = (number > 1).then(|| pipeline.clone());
+        }
+        f.create(run).await;
+    }
+    let by_status = |status: &[RunStatus]| RunFilter { status: status.to_vec(), ..RunFilter::default() };
+    assert_eq!(f.listed(by_status(&[RunStatus::Killed, RunStatus::Running])).await, keys([3, 1]));
+    assert_eq!(f.listed(by_status(&[RunStatus::Queued])).await, []);
+    let of_pipeline = RunFilter { pipeline_id: Some(pipeline), ..RunFilter::default() };
+    assert_eq!(f.listed(of_pipeline.clone()).await, keys([3, 2]));
+    let both = RunFilter { status: vec![RunStatus::Completed], ..of_pipeline };
+    assert_eq!(f.listed(both).await, keys([2]));
+}
+
+fn approval(number: u128, at: i64) -> OpenApproval {
+    OpenApproval {
+        approval_id: ApprovalId::new(uuid::Uuid::from_u128(number)),
+        step_id: step("one"),
+        requirement: ApprovalRequirement::Operator,
+        prompt: "May it be published? \u{2713}".into(),
+        reason: ApprovalReason::Gate,
+        subject_digest: "digest".into(),
+        requested_at_unix_ms: UnixMs(at),
+        expires_at_unix_ms: UnixMs(at + 1_000),
+    }
+}
+
+pub async fn an_open_approval_is_listed_until_it_is_decided(f: &Fixture) {
+    let (one, two) = (f.run(1).await, f.run(2).await);
+    f.create(new_run("globex", 3)).await;
+    let asking = |open: &[OpenApproval]| Some(RunProjection { open_approvals: open.to_vec(), ..projection() });
+    let later = Entry { projection: asking(&[approval(1, 20), approval(2, 30)]), ..entry(&one) };
+    f.append(later).await.unwrap();
+    f.append(Entry { projection: asking(&[approval(3, 10)]), ..entry(&two) }).await.unwrap();
+    let open = f.directory.open_approvals(&tenant("acme")).await.unwrap();
+    assert_eq!(open, [(two.run_id, approval(3, 10)), (one.run_id, approval(1, 20)), (one.run_id, approval(2, 30))]);
+    f.append(Entry { projection: asking(&[approval(2, 30)]), ..entry(&one) }).await.unwrap();
+    f.append(saying(&two, "no projection, no change")).await.unwrap();
+    let open = f.directory.open_approvals(&tenant("acme")).await.unwrap();
+    assert_eq!(open, [(two.run_id, approval(3, 10)), (one.run_id, approval(2, 30))]);
+    assert_eq!(f.directory.open_approvals(&tenant("globex")).await.unwrap(), []);
+}
+
+pub async fn a_list_shows_what_the_last_append_said(f: &Fixture) {
+    let submitted_at = f.clock.now_micros();
+    let head = f.run(1).await;
+    f.clock.advance_ms(10);
+    let said = RunProjection {
+        status: RunStatus::AwaitingApproval,
+        closed: false,
+        total_cost_micros: 1_250_000,
+        percent: 42,
+        waiting_for: Some("approval of step `publish`".into()),
+        wake_at: Some(UnixMs(77)),
+        open_approvals: vec![approval(1, 5)],
+    };
+    let head = f.append(Entry { projection: Some(said.clone()), ..saying(&head, "asked") }).await.unwrap().head;
+    let rows = f.directory.runs(&tenant("acme"), RunFilter::default()).await.unwrap();
+    let [row] = rows.as_slice() else { panic!("one run") };
+    assert_eq!(row.projection, said);
+    assert_eq!((row.run_key, row.run_id, row.last_seq, row.last_at), (head.run_key, head.run_id, 2, head.last_at));
+    assert_eq!((row.submitted_at, row.root_agent_id.as_str(), &row.pipeline_id), (submitted_at, "ref.research", &None));
+}

@@ -1,0 +1,107 @@
+//! The suite that defines what an implementation of the store ports must do.
+//!
+//! A store is done when it passes. Each case is a plain async function over a [`Fixture`], named as the promise it
+//! checks; [`store_conformance!`](crate::store_conformance) makes a test of each. The memory store passes the same
+//! suite, so every test above it stands on firm ground.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a suite of tests: to fail is its purpose, and a case's name is its promise"
+)]
+
+mod appends;
+mod asks;
+mod budgets;
+mod directory;
+mod governance;
+mod inbox;
+mod leases;
+mod runs;
+pub mod world;
+
+pub use appends::*;
+pub use asks::*;
+pub use budgets::*;
+pub use directory::*;
+pub use governance::*;
+pub use inbox::*;
+pub use leases::*;
+pub use runs::*;
+pub use world::Fixture;
+
+/// One `#[tokio::test]` for each case of the suite. `$open` is an async function that opens an empty store as a
+/// [`Fixture`]; the crate that uses this needs `tokio` with its macros.
+#[macro_export]
+macro_rules! store_conformance {
+    ($open:path) => {
+        $crate::store_conformance! { @each $open;
+            an_unknown_run_reads_as_no_events,
+            creating_a_run_twice_returns_the_first,
+            two_tenants_may_use_one_run_id_and_never_meet,
+            a_run_is_born_owned_by_the_node_that_took_it,
+            a_run_whose_first_event_is_not_its_submission_is_refused,
+            a_snapshot_is_kept_until_a_newer_one_and_only_for_its_fold,
+            of_two_writers_at_one_sequence_exactly_one_wins,
+            the_same_entry_twice_in_one_batch_conflicts,
+            a_writer_with_a_stale_lease_is_fenced,
+            an_entry_for_an_unknown_run_is_refused,
+            a_poison_entry_among_five_hundred_takes_no_other_with_it,
+            an_entry_with_too_many_events_is_refused,
+            an_event_that_could_not_be_read_back_is_refused,
+            entries_of_one_run_in_one_batch_follow_each_other,
+            the_chain_verifies_and_time_never_goes_back,
+            bodies_come_back_byte_for_byte,
+            a_long_journal_is_read_in_pages,
+            facts_commit_when_the_ask_is_refused,
+            an_admission_is_the_record_as_it_was_written,
+            only_a_matching_change_makes_an_ask_stale,
+            a_writer_ahead_of_the_store_is_stale,
+            a_command_in_between_refuses_the_ask,
+            a_refusal_by_the_gate_is_recorded,
+            an_exceeded_budget_refuses_the_ask_with_its_readings,
+            one_exceeded_ask_leaves_the_others_of_its_batch_alone,
+            concurrent_asks_never_overspend_a_hard_budget,
+            settling_releases_the_reservation_once,
+            a_poison_entry_holds_nothing_on_a_meter,
+            a_budget_that_comes_into_force_makes_calls_in_the_making_stale,
+            a_budget_put_again_keeps_its_figures,
+            a_retired_budget_is_neither_listed_nor_asked_and_keeps_its_figures,
+            an_unsound_budget_is_refused,
+            a_foreign_tenants_meter_cannot_be_reached_by_its_name,
+            figures_roll_with_the_window,
+            epochs_have_no_gaps_however_many_change_at_once,
+            changes_come_back_as_they_were_made,
+            a_run_with_commands_cannot_be_parked,
+            a_parked_run_is_claimed_when_a_command_arrives,
+            a_parked_run_is_claimed_when_it_is_due,
+            a_claim_fences_the_owner_before,
+            a_released_node_cannot_renew_and_its_runs_can_be_claimed,
+            a_lease_that_ran_out_is_given_up_when_another_node_claims,
+            a_late_renewal_that_nobody_noticed_is_accepted,
+            a_closed_run_is_never_claimed,
+            a_live_owner_keeps_its_run_and_may_ask_for_it_again,
+            a_node_without_a_lease_claims_nothing,
+            a_claim_takes_no_more_than_its_limit,
+            a_command_is_delivered_once_under_its_id,
+            an_answer_is_kept_for_a_day,
+            control_commands_come_first_and_are_counted,
+            a_command_for_an_unknown_run_is_turned_away,
+            an_inbox_has_bounds_that_control_passes,
+            a_command_that_is_too_big_is_refused,
+            only_a_waiting_command_can_be_answered,
+            runs_are_listed_newest_first_in_pages,
+            runs_are_listed_by_status_and_pipeline,
+            an_open_approval_is_listed_until_it_is_decided,
+            a_list_shows_what_the_last_append_said,
+        }
+    };
+    (@each $open:path; $($case:ident),+ $(,)?) => { $(
+        #[tokio::test]
+        async fn $case() {
+            $crate::conformance::$case(&$open().await).await;
+        }
+    )+ };
+}

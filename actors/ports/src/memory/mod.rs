@@ -1,0 +1,14 @@
+//! In-memory implementations of the ports, for tests and simulations.
+//!
+//! [`MemoryStore`] passes the same conformance suite as the databases, so that what is tested on it stands on firm
+//! ground. The clocks and ids here move only when a test says so.
+
+mod blobs;
+mod clock;
+mod store;
+mod tools;
+
+pub use blobs::MemoryBlobs;
+pub use clock::{ManualClock, SequentialIds};
+pub use store::MemoryStore;
+pub use tools::FakeTools;

@@ -1,0 +1,174 @@
+//! Runs, their events, snapshots, and lists of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use signalbox_domain::governance::budget::MeteredBudget;
+use signalbox_domain::ids::{BudgetId, CommandId, RunId, RunKey, TenantId};
+use signalbox_domain::run::append::{Accepted, Entry, Ground, OpenApproval, RunHead, judge};
+use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::time::UnixMicros;
+
+use super::{MemoryStore, Run, Snapshot, State};
+use crate::clock::BootInstant;
+use crate::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
+use crate::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError, check_events};
+
+#[async_trait]
+impl Journal for MemoryStore {
+    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+        let now = self.now();
+        let mut state = self.state()?;
+        let public = (run.tenant_id.clone(), run.run_id);
+        if let Some(existing) = state.by_public_id.get(&public) {
+            return Ok(Created::Exists(state.run(*existing)?.head.clone()));
+        }
+        if state.runs.contains_key(&run.run_key) {
+            return Err(StoreError::Poison("the run key is taken".into()));
+        }
+        let (head, events) = run.first_rows(now)?;
+        let submitted = run.submitted()?;
+        let row = Run {
+            head: head.clone(),
+            events: events.clone(),
+            pipeline_id: submitted.pipeline_id.clone(),
+            root_agent_id: submitted.root_agent_id.to_string(),
+            submitted_at: now,
+            projection: run.projection,
+            parked: false,
+            inbox: Vec::new(),
+            snapshot: None,
+        };
+        state.by_public_id.insert(public, run.run_key);
+        state.runs.insert(run.run_key, row);
+        Ok(Created::New { head, events })
+    }
+
+    async fn append(&self, batch: Vec<Entry>, append_began: BootInstant) -> Vec<Result<Appended, AppendError>> {
+        let now = self.now();
+        let mut state = match self.state() {
+            Ok(state) => state,
+            Err(error) => return batch.iter().map(|_| Err(error.clone().into())).collect(),
+        };
+        let answers: Vec<_> = batch.iter().map(|entry| state.append(entry, now)).collect();
+        if self.loses_answer.swap(false, Ordering::SeqCst) {
+            let lost = StoreError::Unknown("the answer to the commit was lost".into());
+            return answers.iter().map(|_| Err(lost.clone().into())).collect();
+        }
+        answers.into_iter().map(|answer| answer.map(|accepted| Appended::accept(accepted, append_began))).collect()
+    }
+
+    async fn read(&self, run: RunKey, after_seq: u64, limit: usize) -> Result<Vec<StoredEvent>, StoreError> {
+        let state = self.state()?;
+        let events = state.runs.get(&run).map(|run| run.events.as_slice()).unwrap_or_default();
+        let later = events.iter().filter(|event| event.seq > after_seq);
+        Ok(later.take(limit.min(READ_EVENTS_MAX)).cloned().collect())
+    }
+
+    async fn head(&self, run: RunKey) -> Result<Option<RunHead>, StoreError> {
+        Ok(self.state()?.runs.get(&run).map(|run| run.head.clone()))
+    }
+
+    async fn find(&self, tenant: &TenantId, run: RunId) -> Result<Option<RunHead>, StoreError> {
+        let state = self.state()?;
+        let key = state.by_public_id.get(&(tenant.clone(), run));
+        Ok(key.and_then(|key| state.runs.get(key)).map(|run| run.head.clone()))
+    }
+
+    async fn put_snapshot(&self, run: RunKey, seq: u64, fold_version: u32, bytes: Vec<u8>) -> Result<(), StoreError> {
+        let mut state = self.state()?;
+        let run = state.run_mut(run)?;
+        if !run.snapshot.as_ref().is_some_and(|kept| kept.fold_version == fold_version && kept.seq > seq) {
+            run.snapshot = Some(Snapshot { seq, fold_version, bytes });
+        }
+        Ok(())
+    }
+
+    async fn snapshot(&self, run: RunKey, fold_version: u32) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        let state = self.state()?;
+        let kept = state.runs.get(&run).and_then(|run| run.snapshot.as_ref());
+        Ok(kept.filter(|kept| kept.fold_version == fold_version).map(|kept| (kept.seq, kept.bytes.clone())))
+    }
+}
+
+impl State {
+    fn append(&mut self, entry: &Entry, now: UnixMicros) -> Result<Accepted, AppendError> {
+        let epoch = self.epoch();
+        let run = self.runs.get(&entry.run_key);
+        let waits = |id: &CommandId| run.is_some_and(|run| run.waits(*id));
+        let waiting: BTreeSet<_> = entry.answers.iter().map(|(id, _)| *id).filter(waits).collect();
+        // The entry works on copies, so that one that is refused for its size leaves nothing behind.
+        let mut meters: BTreeMap<BudgetId, MeteredBudget> =
+            entry.budgets().filter_map(|id| Some((id.clone(), self.meters.get(id)?.clone()))).collect();
+        let accepted = judge(
+            Ground {
+                head: run.map(|run| &run.head),
+                changes: &self.changes,
+                epoch,
+                meters: &mut meters,
+                retired: &self.retired,
+                waiting: &waiting,
+                now,
+            },
+            entry,
+        )?;
+        check_events(&accepted.events)?;
+
+        self.meters.extend(meters);
+        let run = self.run_mut(entry.run_key)?;
+        run.parked |= accepted.head.owner.is_none();
+        run.head = accepted.head.clone();
+        run.events.extend(accepted.events.iter().cloned());
+        if let Some(projection) = &accepted.projection {
+            run.projection = projection.clone();
+        }
+        for (command, answer) in &entry.answers {
+            if let Some(row) =
+                run.inbox.iter_mut().find(|row| row.command.command_id == *command && row.answer.is_none())
+            {
+                row.answer = Some((answer.clone(), now.ms()));
+            }
+        }
+        Ok(accepted)
+    }
+}
+
+#[async_trait]
+impl Directory for MemoryStore {
+    async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
+        let limit = if filter.limit == 0 { PAGE_ROWS_MAX } else { filter.limit.min(PAGE_ROWS_MAX) };
+        let state = self.state()?;
+        let newest_first = state.runs.values().rev().filter(|run| {
+            run.head.tenant_id == *tenant
+                && (filter.status.is_empty() || filter.status.contains(&run.projection.status))
+                && (filter.pipeline_id.is_none() || filter.pipeline_id == run.pipeline_id)
+                && filter.before.is_none_or(|before| run.head.run_key < before)
+        });
+        Ok(newest_first.take(limit).map(row).collect())
+    }
+
+    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
+        let state = self.state()?;
+        let runs = state.runs.values().filter(|run| run.head.tenant_id == *tenant);
+        let mut open: Vec<_> = runs
+            .flat_map(|run| run.projection.open_approvals.iter().map(|approval| (run.head.run_id, approval.clone())))
+            .collect();
+        open.sort_by_key(|(_, approval)| (approval.requested_at_unix_ms, approval.approval_id));
+        open.truncate(OPEN_APPROVALS_MAX);
+        Ok(open)
+    }
+}
+
+fn row(run: &Run) -> RunRow {
+    RunRow {
+        run_key: run.head.run_key,
+        run_id: run.head.run_id,
+        pipeline_id: run.pipeline_id.clone(),
+        root_agent_id: run.root_agent_id.clone(),
+        submitted_at: run.submitted_at,
+        last_seq: run.head.last_seq,
+        last_at: run.head.last_at,
+        projection: run.projection.clone(),
+    }
+}

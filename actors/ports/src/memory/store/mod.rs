@@ -1,0 +1,138 @@
+//! All store ports over one guarded state: the reference every database is measured by.
+
+mod governance;
+mod inbox;
+mod journal;
+mod leases;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use signalbox_domain::governance::budget::MeteredBudget;
+use signalbox_domain::governance::change::EpochChange;
+use signalbox_domain::ids::{
+    BudgetId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, StoreIncarnation, TenantId,
+};
+use signalbox_domain::run::append::{CommandAnswer, RunHead, RunProjection};
+use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::time::{UnixMicros, UnixMs};
+
+use crate::clock::{BootInstant, Clock};
+use crate::inbox::InboxCommand;
+use crate::journal::StoreError;
+
+/// A store that forgets everything with the process. Clones share it, as nodes share a database.
+#[derive(Clone)]
+pub struct MemoryStore {
+    state: Arc<Mutex<State>>,
+    clock: Arc<dyn Clock>,
+    failing: Arc<Mutex<Option<StoreError>>>,
+    loses_answer: Arc<AtomicBool>,
+}
+
+struct State {
+    incarnation: StoreIncarnation,
+    runs: BTreeMap<RunKey, Run>,
+    by_public_id: BTreeMap<(TenantId, RunId), RunKey>,
+    changes: Vec<EpochChange>,
+    meters: BTreeMap<BudgetId, MeteredBudget>,
+    retired: BTreeSet<BudgetId>,
+    nodes: BTreeMap<NodeIncarnation, Lease>,
+}
+
+struct Run {
+    head: RunHead,
+    events: Vec<StoredEvent>,
+    projection: RunProjection,
+    pipeline_id: Option<PipelineId>,
+    root_agent_id: String,
+    submitted_at: UnixMicros,
+    /// Given up by an append, and not claimed since.
+    parked: bool,
+    inbox: Vec<InboxRow>,
+    snapshot: Option<Snapshot>,
+}
+
+struct InboxRow {
+    command: InboxCommand,
+    /// The answer and when it was given.
+    answer: Option<(CommandAnswer, UnixMs)>,
+}
+
+struct Snapshot {
+    seq: u64,
+    fold_version: u32,
+    bytes: Vec<u8>,
+}
+
+struct Lease {
+    ends: BootInstant,
+    given_up: bool,
+}
+
+impl MemoryStore {
+    /// An empty store on this clock.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let state = State {
+            incarnation: StoreIncarnation::new(uuid::Uuid::now_v7()),
+            runs: BTreeMap::new(),
+            by_public_id: BTreeMap::new(),
+            changes: Vec::new(),
+            meters: BTreeMap::new(),
+            retired: BTreeSet::new(),
+            nodes: BTreeMap::new(),
+        };
+        Self { state: Arc::new(Mutex::new(state)), clock, failing: Arc::default(), loses_answer: Arc::default() }
+    }
+
+    /// From now on every operation fails like this and changes nothing, until it is called with `None`.
+    pub fn fail_with(&self, error: Option<StoreError>) {
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// The next append is committed, and its answer lost: it says `Unknown`.
+    pub fn lose_next_answer(&self) {
+        self.loses_answer.store(true, Ordering::SeqCst);
+    }
+
+    fn state(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        match &*self.failing.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error.clone()),
+            // A test that panicked while it held the state has failed already; what it left is still whole.
+            None => Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    fn now(&self) -> UnixMicros {
+        self.clock.now_micros()
+    }
+}
+
+impl State {
+    fn epoch(&self) -> u64 {
+        self.changes.last().map_or(0, |change| change.epoch)
+    }
+
+    fn run(&self, run: RunKey) -> Result<&Run, StoreError> {
+        self.runs.get(&run).ok_or_else(no_such_run)
+    }
+
+    fn run_mut(&mut self, run: RunKey) -> Result<&mut Run, StoreError> {
+        self.runs.get_mut(&run).ok_or_else(no_such_run)
+    }
+}
+
+impl Run {
+    fn waiting(&self) -> impl Iterator<Item = &InboxRow> {
+        self.inbox.iter().filter(|row| row.answer.is_none())
+    }
+
+    fn waits(&self, command: CommandId) -> bool {
+        self.waiting().any(|row| row.command.command_id == command)
+    }
+}
+
+fn no_such_run() -> StoreError {
+    StoreError::Poison("there is no such run".into())
+}

@@ -1,0 +1,198 @@
+//! What the edges see: callers, answers and errors with stable codes.
+
+use signalbox_domain::identity::Actor;
+use signalbox_domain::ids::{RunId, StepId, TenantId};
+use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::run::decide::Denial;
+use signalbox_domain::run::replay::ReplayError;
+use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::run::submission::SubmissionError;
+use signalbox_ports::journal::StoreError;
+
+/// Whoever calls, as its credential says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Caller {
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// Who, in which standing.
+    pub actor: Actor,
+    /// What the credential allows, such as `tool:web.fetch`.
+    pub scopes: Vec<String>,
+    /// Where it calls from (INV-002), such as `api`.
+    pub surface: &'static str,
+}
+
+/// A run that was accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submitted {
+    /// The run.
+    pub run_id: RunId,
+    /// True if it had been submitted before with the same content.
+    pub replayed: bool,
+    /// Where it stands.
+    pub status: RunStatus,
+}
+
+/// What a watcher is sent.
+#[derive(Debug, Clone)]
+pub enum WatchItem {
+    /// Something that happened.
+    Event(StoredEvent),
+    /// What a running tool says: not part of the journal, never repeated.
+    Progress {
+        /// The step.
+        step_id: StepId,
+        /// In words.
+        message: String,
+        /// 0 to 100, if known.
+        percent: Option<u8>,
+    },
+}
+
+/// What kind of error it is; the edges map each to their own codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request makes no sense.
+    Invalid,
+    /// There is no such thing, or it belongs to somebody else.
+    NotFound,
+    /// It is there already, as something else.
+    Conflict,
+    /// Not now.
+    PreconditionFailed,
+    /// Not you.
+    PermissionDenied,
+    /// The installation lacks what the request needs.
+    Unconfigured,
+    /// Too much at once; waiting helps.
+    Overloaded,
+    /// Something this needs cannot be reached; waiting helps.
+    Unavailable,
+    /// A fault of ours.
+    Internal,
+}
+
+/// A "no" or a failure, on its way to an edge.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// The submission is not acceptable.
+    #[error(transparent)]
+    Submission(#[from] SubmissionError),
+    /// The run refuses the command.
+    #[error(transparent)]
+    Denied(#[from] Denial),
+    /// The run refused a command earlier; said again, it says the same again.
+    #[error("{message}")]
+    DeniedBefore {
+        /// Stable code.
+        code: String,
+        /// In words.
+        message: String,
+    },
+    /// No run of this id in this tenant.
+    #[error("there is no run {0}")]
+    NoSuchRun(String),
+    /// No open question of this id in this tenant.
+    #[error("there is no open approval {0}")]
+    NoSuchApproval(String),
+    /// Another run has this id.
+    #[error("the id {0} belongs to another run; choose another id")]
+    RunIdConflict(RunId),
+    /// The command id was used for another command.
+    #[error("the command id {0} was used for another command")]
+    CommandIdConflict(String),
+    /// A tool without an implementation (EXE-003).
+    #[error("no executor is configured for {}", .0.join(", "))]
+    ToolsNotConfigured(Vec<String>),
+    /// The caller's scopes do not cover a tool (EXE-006).
+    #[error("the scope `{0}` is needed")]
+    ScopeMissing(String),
+    /// The past state cannot be shown.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// The node has as many runs as it can carry.
+    #[error("the node is full; try again in {retry_after_ms} ms")]
+    Overloaded {
+        /// When to try again.
+        retry_after_ms: u64,
+    },
+    /// The node is shutting down.
+    #[error("the node is shutting down; try again elsewhere or later")]
+    Draining,
+    /// The command is durable and will be carried out, but the answer took too long.
+    #[error("the command is accepted but not answered yet; ask again with the same command id")]
+    AnswerPending,
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A fault of ours.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl ApiError {
+    /// Stable for ever.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Submission(error) => error.code(),
+            Self::Denied(denial) => denial.code(),
+            Self::DeniedBefore { code, .. } => code,
+            Self::NoSuchRun(_) => "no-such-run",
+            Self::NoSuchApproval(_) => "no-such-approval",
+            Self::RunIdConflict(_) => "run_id_conflict",
+            Self::CommandIdConflict(_) => "command-id-conflict",
+            Self::ToolsNotConfigured(_) => "agent_tools_not_configured",
+            Self::ScopeMissing(_) => "tool_scope_missing",
+            Self::Replay(error) => error.code(),
+            Self::Overloaded { .. } => "overloaded",
+            Self::Draining => "draining",
+            Self::AnswerPending => "answer-pending",
+            Self::Store(error) => error.code(),
+            Self::Internal(_) => "internal",
+        }
+    }
+
+    /// What kind it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Submission(_) => ErrorKind::Invalid,
+            Self::Denied(Denial::NotAuthorized { .. }) => ErrorKind::PermissionDenied,
+            Self::Denied(Denial::NoSuchApproval(_)) => ErrorKind::NotFound,
+            Self::Denied(Denial::StaleRevision { .. }) => ErrorKind::Conflict,
+            Self::Denied(
+                Denial::ReasonRequired
+                | Denial::ReasonTooLong
+                | Denial::OverrideNotAllowed(_)
+                | Denial::NoSuchBranch(_)
+                | Denial::NoSuchStep
+                | Denial::DecisionNotAllowed,
+            ) => ErrorKind::Invalid,
+            Self::Denied(_) => ErrorKind::PreconditionFailed,
+            Self::DeniedBefore { code, .. } if code == "not-authorized" => ErrorKind::PermissionDenied,
+            Self::DeniedBefore { code, .. } if code == "stale-revision" => ErrorKind::Conflict,
+            Self::DeniedBefore { code, .. }
+                if matches!(
+                    code.as_str(),
+                    "reason-required"
+                        | "reason-too-long"
+                        | "override-not-allowed"
+                        | "no-such-branch"
+                        | "no-such-step"
+                        | "decision-not-allowed"
+                ) =>
+            {
+                ErrorKind::Invalid
+            }
+            Self::DeniedBefore { .. } => ErrorKind::PreconditionFailed,
+            Self::NoSuchRun(_) | Self::NoSuchApproval(_) => ErrorKind::NotFound,
+            Self::RunIdConflict(_) | Self::CommandIdConflict(_) => ErrorKind::Conflict,
+            Self::ToolsNotConfigured(_) => ErrorKind::Unconfigured,
+            Self::ScopeMissing(_) => ErrorKind::PermissionDenied,
+            Self::Replay(ReplayError::NoSuchPoint) => ErrorKind::Invalid,
+            Self::Overloaded { .. } => ErrorKind::Overloaded,
+            Self::Draining | Self::AnswerPending => ErrorKind::Unavailable,
+            Self::Store(StoreError::Unavailable(_) | StoreError::Unknown(_)) => ErrorKind::Unavailable,
+            Self::Replay(ReplayError::Fold(_)) | Self::Store(_) | Self::Internal(_) => ErrorKind::Internal,
+        }
+    }
+}

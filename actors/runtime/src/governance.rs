@@ -1,0 +1,135 @@
+//! The governance actor: the only writer of the node's view of switches, grants, bucket rules and budget figures.
+//!
+//! The hot path reads the published view without a message. The view may be a moment old; the append has the last word.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use signalbox_domain::governance::budget::MeteredBudget;
+use signalbox_domain::governance::change::GovernanceState;
+use signalbox_ports::bus::Bus;
+use signalbox_ports::clock::{BootInstant, Clock};
+use signalbox_ports::governance::Governance;
+use signalbox_ports::journal::StoreError;
+
+/// How often the store's epoch is read whether or not the bus says anything.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+/// A view that could not be checked for this long is not current: nothing is dispatched under it.
+const CURRENT_FOR_MS: u64 = 5_000;
+
+/// What the gate reads.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// Switches, grants and bucket rules, as of one epoch.
+    pub(crate) state: Arc<GovernanceState>,
+    /// Shared budgets and their last known figures: a forecast.
+    pub(crate) budgets: Arc<Vec<MeteredBudget>>,
+    /// When the epoch was last compared with the store's.
+    checked: BootInstant,
+}
+
+impl View {
+    /// True if the store was asked recently enough.
+    pub(crate) fn is_current(&self, now: BootInstant) -> bool {
+        now.ms_since(self.checked) <= CURRENT_FOR_MS
+    }
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct GovernanceHandle {
+    actor: ActorRef<Msg>,
+    view: Arc<ArcSwap<View>>,
+}
+
+impl GovernanceHandle {
+    pub(crate) const fn new(actor: ActorRef<Msg>, view: Arc<ArcSwap<View>>) -> Self {
+        Self { actor, view }
+    }
+
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Reads the store now and waits until the view is at least as new.
+    pub(crate) async fn refresh(&self) {
+        let _ = self.actor.call(Msg::Refresh, Some(Duration::from_secs(2))).await;
+    }
+}
+
+pub(crate) enum Msg {
+    Poll,
+    Announced,
+    Refresh(RpcReplyPort<()>),
+}
+
+pub(crate) struct GovernanceActor;
+
+pub(crate) struct Args {
+    pub(crate) store: Arc<dyn Governance>,
+    pub(crate) bus: Arc<dyn Bus>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) view: Arc<ArcSwap<View>>,
+    pub(crate) changed: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// The view a node starts with, read from the store before anything is admitted.
+pub(crate) async fn first_view(store: &dyn Governance, clock: &dyn Clock) -> Result<View, StoreError> {
+    let checked = clock.boot();
+    let state = GovernanceState::fold(store.changes(0).await?.iter());
+    let budgets = store.budgets().await?;
+    Ok(View { state: Arc::new(state), budgets: Arc::new(budgets), checked })
+}
+
+impl Actor for GovernanceActor {
+    type Msg = Msg;
+    type State = Args;
+    type Arguments = Args;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<Args, ActorProcessingErr> {
+        myself.send_interval(POLL_EVERY, || Msg::Poll);
+        let (bus, actor) = (args.bus.clone(), myself);
+        tokio::spawn(async move {
+            loop {
+                bus.next().await;
+                if actor.cast(Msg::Announced).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(args)
+    }
+
+    async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut Args) -> Result<(), ActorProcessingErr> {
+        // A message is never believed, only followed up: each of them leads to the same reading of the store.
+        if let Err(error) = refresh(state).await {
+            tracing::warn!(%error, code = error.code(), "the governance rows cannot be read; nothing new is dispatched");
+        }
+        if let Msg::Refresh(reply) = message {
+            let _ = reply.send(());
+        }
+        Ok(())
+    }
+}
+
+async fn refresh(args: &Args) -> Result<(), StoreError> {
+    let before = args.view.load_full();
+    let checked = args.clock.boot();
+    let (_, epoch) = args.store.epoch().await?;
+    let budgets = Arc::new(args.store.budgets().await?);
+    let mut state = before.state.clone();
+    let moved = epoch != state.epoch;
+    if moved {
+        let next = Arc::make_mut(&mut state);
+        for change in args.store.changes(next.epoch).await? {
+            next.apply(&change);
+        }
+    }
+    args.view.store(Arc::new(View { state, budgets, checked }));
+    if moved {
+        (args.changed)();
+    }
+    Ok(())
+}

@@ -1,0 +1,574 @@
+//! One node: the tree of actors, the order of starting and draining, and the handle the edges hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
+use signalbox_domain::governance::egress::HostExemption;
+use signalbox_domain::governance::grant::Grant;
+use signalbox_domain::ids::{ApprovalId, CommandId, NodeIncarnation, RunId, RunKey, TenantId};
+use signalbox_domain::run::advance::projection;
+use signalbox_domain::run::append::{CommandAnswer, NewEvent, OpenApproval, RunHead};
+use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::run::decide::RunCommand;
+use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::event::{ApprovalDecision, RunEvent, RunSubmitted};
+use signalbox_domain::run::evolve::submitted_run;
+use signalbox_domain::run::plan::StepKind;
+use signalbox_domain::run::replay::{At, reconstruct_state_at};
+use signalbox_domain::run::submission::{self, Submission, Submitter};
+use signalbox_ports::blobs::Blobs;
+use signalbox_ports::bus::Bus;
+use signalbox_ports::clock::{Clock, Ids};
+use signalbox_ports::directory::{Directory, RunFilter, RunRow};
+use signalbox_ports::governance::Governance;
+use signalbox_ports::inbox::{CommandClass, Delivered, Inbox, InboxCommand};
+use signalbox_ports::journal::{Created, Journal, NewRun, StoreError};
+use signalbox_ports::leases::Leases;
+use signalbox_ports::tools::Tools;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::api::{ApiError, Caller, Submitted, WatchItem};
+use crate::buckets::{Buckets, BucketsHandle};
+use crate::commands::Order;
+use crate::governance::{self, GovernanceActor, GovernanceHandle};
+use crate::journal::{GroupCommit, JournalHandle};
+use crate::leases::{self, LeasesActor};
+use crate::load::{history, load};
+use crate::progress::{Item, ProgressHub};
+use crate::run::Shared;
+use crate::runs::{self, Runs};
+
+/// Active runs a node takes on unless its configuration says otherwise.
+pub const RUNS_ACTIVE_DEFAULT: usize = 10_000;
+/// How long a caller waits for the answer to a command.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How often the inbox is looked at although nothing was announced.
+const ANSWER_POLL: Duration = Duration::from_millis(250);
+/// Items that may wait for a slow watcher before its reading is slowed down.
+const WATCH_WAITING_MAX: usize = 64;
+/// Longest time shutting down may take, beyond what calls in flight are given.
+const STOP_WITHIN: Duration = Duration::from_secs(30);
+
+/// What a node is built on.
+#[derive(Clone)]
+pub struct Ports {
+    /// The journal.
+    pub journal: Arc<dyn Journal>,
+    /// Lists.
+    pub directory: Arc<dyn Directory>,
+    /// Inboxes.
+    pub inbox: Arc<dyn Inbox>,
+    /// Leases.
+    pub leases: Arc<dyn Leases>,
+    /// Governance rows.
+    pub governance: Arc<dyn Governance>,
+    /// The object store.
+    pub blobs: Arc<dyn Blobs>,
+    /// The bus.
+    pub bus: Arc<dyn Bus>,
+    /// The executors.
+    pub tools: Arc<dyn Tools>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Fresh ids.
+    pub ids: Arc<dyn Ids>,
+}
+
+/// What a node may be told.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// A name for people; need not be unique.
+    pub name: String,
+    /// Most active runs; beyond it submissions are answered with `overloaded`.
+    pub runs_active_max: usize,
+    /// Hosts that may lie inside private networks, by the operator's configuration.
+    pub exempt: Vec<HostExemption>,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self { name: "node".to_owned(), runs_active_max: RUNS_ACTIVE_DEFAULT, exempt: Vec::new() }
+    }
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store cannot be read.
+    #[error("the governance rows cannot be read")]
+    Governance(#[source] StoreError),
+    /// The lease was not given.
+    #[error("the node's lease cannot be taken")]
+    Lease(#[source] StoreError),
+    /// An actor did not start.
+    #[error("the actor `{0}` did not start: {1}")]
+    Actor(&'static str, String),
+}
+
+impl StartError {
+    /// Stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Governance(_) | Self::Lease(_) => "store-unavailable",
+            Self::Actor(..) => "internal",
+        }
+    }
+}
+
+/// The root of the tree: if one of its parts fails for good, the node stops, and another process takes over.
+#[derive(Debug)]
+pub struct Node;
+
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Msg {
+    Stop,
+}
+
+impl Actor for Node {
+    type Msg = Msg;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Msg>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, _: Msg, (): &mut ()) -> Result<(), ActorProcessingErr> {
+        myself.stop(None);
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Msg>,
+        event: SupervisionEvent,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        if let SupervisionEvent::ActorFailed(cell, error) = event {
+            // Its handles are everywhere; starting over from the journal is what every part of the system is built for.
+            tracing::error!(actor = ?cell.get_name(), %error, "a part of the node failed; the node stops");
+            myself.stop(Some("a part of the node failed".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Starts the tree: lease, governance view, journal, runs, and then the claims that bring runs back.
+    pub async fn start(config: NodeConfig, ports: Ports) -> Result<(NodeHandle, JoinHandle<()>), StartError> {
+        let node = NodeIncarnation::new(ports.ids.fresh());
+        ports.leases.renew(node, &config.name).await.map_err(StartError::Lease)?;
+        let view = governance::first_view(ports.governance.as_ref(), ports.clock.as_ref())
+            .await
+            .map_err(StartError::Governance)?;
+        let view = Arc::new(ArcSwap::from_pointee(view));
+        let (root, join) =
+            Actor::spawn(None, Self, ()).await.map_err(|error| StartError::Actor("node", error.to_string()))?;
+        let cell = root.get_cell();
+
+        let journal = spawn("journal", GroupCommit, (ports.journal.clone(), ports.clock.clone()), cell.clone()).await?;
+        let buckets = spawn("throttles", Buckets, ports.clock.clone(), cell.clone()).await?;
+        let moved: Arc<ArcSwap<Option<ActorRef<runs::Msg>>>> = Arc::new(ArcSwap::from_pointee(None));
+        let tell = moved.clone();
+        let governance_args = governance::Args {
+            store: ports.governance.clone(),
+            bus: ports.bus.clone(),
+            clock: ports.clock.clone(),
+            view: view.clone(),
+            changed: Arc::new(move || {
+                if let Some(runs) = tell.load().as_ref() {
+                    let _ = runs.cast(runs::Msg::GovernanceMoved);
+                }
+            }),
+        };
+        let governance = spawn("governance", GovernanceActor, governance_args, cell.clone()).await?;
+        let shared = Arc::new(Shared {
+            node,
+            store: ports.journal.clone(),
+            inbox: ports.inbox.clone(),
+            blobs: ports.blobs.clone(),
+            tools: ports.tools.clone(),
+            clock: ports.clock.clone(),
+            journal: JournalHandle::new(journal),
+            governance: GovernanceHandle::new(governance, view),
+            buckets: BucketsHandle::new(buckets),
+            hub: ProgressHub::default(),
+            exempt: config.exempt.clone(),
+        });
+        let active = Arc::new(AtomicUsize::new(0));
+        let runs_args = runs::Args { shared: shared.clone(), leases: ports.leases.clone(), active: active.clone() };
+        let runs = spawn("runs", Runs, runs_args, cell.clone()).await?;
+        moved.store(Arc::new(Some(runs.clone())));
+        let lease_args = (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone());
+        let leases = spawn("leases", LeasesActor, lease_args, cell).await?;
+        let handle = NodeHandle {
+            inner: Arc::new(Inner {
+                shared,
+                ports,
+                config,
+                node,
+                active,
+                runs,
+                leases,
+                root,
+                draining: AtomicBool::new(false),
+            }),
+        };
+        Ok((handle, join))
+    }
+}
+
+async fn spawn<A: Actor>(
+    name: &'static str,
+    actor: A,
+    args: A::Arguments,
+    parent: ActorCell,
+) -> Result<ActorRef<A::Msg>, StartError> {
+    match Actor::spawn_linked(None, actor, args, parent).await {
+        Ok((actor, _)) => Ok(actor),
+        Err(error) => Err(StartError::Actor(name, error.to_string())),
+    }
+}
+
+/// The way to a node: cheap to clone, safe to share.
+#[derive(Clone)]
+pub struct NodeHandle {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    ports: Ports,
+    config: NodeConfig,
+    node: NodeIncarnation,
+    active: Arc<AtomicUsize>,
+    runs: ActorRef<runs::Msg>,
+    leases: ActorRef<leases::Msg>,
+    root: ActorRef<Msg>,
+    draining: AtomicBool,
+}
+
+impl std::fmt::Debug for NodeHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeHandle").field("node", &self.inner.node).finish_non_exhaustive()
+    }
+}
+
+impl NodeHandle {
+    /// Accepts a run: durable when this returns. Repeating it with the same id and content answers the same run.
+    pub async fn submit(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+    ) -> Result<Submitted, ApiError> {
+        self.submit_with_grants(caller, run_id, submission, Vec::new()).await
+    }
+
+    /// The same for a broker in this process that has pre-approved grants for high authority (EXE-015).
+    pub async fn submit_with_grants(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+        grants: Vec<Grant>,
+    ) -> Result<Submitted, ApiError> {
+        if self.inner.draining.load(Ordering::Relaxed) {
+            return Err(ApiError::Draining);
+        }
+        if self.inner.active.load(Ordering::Relaxed) >= self.inner.config.runs_active_max {
+            return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
+        }
+        let run_key = RunKey::new(self.inner.ports.ids.fresh());
+        let submitter = Submitter {
+            run_key,
+            run_id: run_id.unwrap_or_else(|| RunId::new(self.inner.ports.ids.fresh())),
+            tenant_id: caller.tenant_id.clone(),
+            actor: caller.actor.clone(),
+            scopes: caller.scopes.clone(),
+            surface: caller.surface.to_owned(),
+        };
+        let now = self.inner.shared.clock.now();
+        let mut submitted = submission::accept(submission, submitter, grants)?;
+        self.check_tools(&submitted)?;
+        submitted.grants.extend(submission::mint_grants(&submitted, now));
+        self.create(caller, submitted, now).await
+    }
+
+    // First the missing tool, then the missing scope, and only then who owns the id (EXE-012).
+    fn check_tools(&self, submitted: &RunSubmitted) -> Result<(), ApiError> {
+        let configured = self.inner.shared.tools.configured();
+        let mut absent: Vec<String> = Vec::new();
+        for step in submitted.plan.steps.iter().filter(|step| !step.optional) {
+            if let StepKind::Tool { tool_id, .. } = &step.kind
+                && !configured.iter().any(|(tool, _)| tool == tool_id)
+            {
+                absent.push(format!("`{tool_id}`"));
+            }
+        }
+        absent.sort();
+        absent.dedup();
+        if !absent.is_empty() {
+            return Err(ApiError::ToolsNotConfigured(absent));
+        }
+        match submission::missing_scope(submitted) {
+            Some(scope) => Err(ApiError::ScopeMissing(scope)),
+            None => Ok(()),
+        }
+    }
+
+    async fn create(
+        &self,
+        caller: &Caller,
+        submitted: RunSubmitted,
+        now: signalbox_domain::time::UnixMs,
+    ) -> Result<Submitted, ApiError> {
+        let envelope = submitted_run(&submitted, now.micros());
+        let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
+        let new = NewRun {
+            run_key: submitted.run_key,
+            run_id,
+            tenant_id: submitted.tenant_id.clone(),
+            events: vec![NewEvent::by(caller.actor.clone(), RunEvent::RunSubmitted(Box::new(submitted)))],
+            projection: projection(&envelope),
+            owner: Some(self.inner.node),
+        };
+        match self.inner.shared.store.create(new).await? {
+            Created::New { head, .. } => {
+                let _ = self.inner.runs.cast(runs::Msg::Own(Box::new(head)));
+                Ok(Submitted { run_id, replayed: false, status: envelope.status })
+            }
+            Created::Exists(head) => {
+                let there = self.envelope(&head).await?;
+                let same = there.submission_hash == hash && there.submitted_by.actor_id == caller.actor.actor_id;
+                if !same {
+                    return Err(ApiError::RunIdConflict(run_id));
+                }
+                Ok(Submitted { run_id, replayed: true, status: there.status_at(now) })
+            }
+        }
+    }
+
+    /// One run as it stands.
+    pub async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
+        let head = self.find(caller, run_id).await?;
+        let mut run = self.envelope(&head).await?;
+        run.status = run.status_at(self.inner.shared.clock.now());
+        Ok(run)
+    }
+
+    /// Runs of the caller's tenant, newest first.
+    pub async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError> {
+        Ok(self.inner.ports.directory.runs(&caller.tenant_id, filter).await?)
+    }
+
+    /// Open questions of the caller's tenant, oldest first.
+    pub async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {
+        Ok(self.inner.ports.directory.open_approvals(&caller.tenant_id).await?)
+    }
+
+    /// Steers a run. The command is durable before anything is said to the run; saying it twice is harmless.
+    pub async fn command(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        command_id: CommandId,
+        command: RunCommand,
+    ) -> Result<CommandAnswer, ApiError> {
+        let head = self.find(caller, run_id).await?;
+        let class = if command.stops() { CommandClass::Control } else { CommandClass::Other };
+        let order = Order { command, actor: caller.actor.clone(), expected_seq: None };
+        let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
+        let mut news = self.inner.shared.hub.subscribe(head.run_key);
+        let delivered = self.inner.shared.inbox.deliver(head.run_key, InboxCommand { command_id, class, body }).await?;
+        match delivered {
+            Delivered::Waiting => {}
+            Delivered::Answered(answer) => return judged(answer),
+            Delivered::Mismatch => return Err(ApiError::CommandIdConflict(command_id.to_string())),
+            Delivered::NoSuchRun => return Err(ApiError::NoSuchRun(run_id.to_string())),
+        }
+        if head.closed {
+            return self.answer_closed(&head, command_id, &order).await;
+        }
+        let _ = self.inner.runs.cast(runs::Msg::Poke(head.run_key));
+        let waiting = async {
+            loop {
+                if let Some(answer) = self.inner.shared.inbox.answer(head.run_key, command_id).await? {
+                    return judged(answer);
+                }
+                // Whatever is announced, or nothing for a while: the inbox is looked at again.
+                let _ = tokio::time::timeout(ANSWER_POLL, news.recv()).await;
+            }
+        };
+        tokio::time::timeout(ANSWER_WITHIN, waiting).await.unwrap_or(Err(ApiError::AnswerPending))
+    }
+
+    // A closed run has no actor and never changes: the rules answer without it.
+    async fn answer_closed(&self, head: &RunHead, _: CommandId, order: &Order) -> Result<CommandAnswer, ApiError> {
+        let run = self.envelope(head).await?;
+        let context = signalbox_domain::run::decide::Context {
+            now: self.inner.shared.clock.now(),
+            actor: order.actor.clone(),
+            expected_seq: None,
+        };
+        match signalbox_domain::run::decide::decide(&run, &order.command, &context) {
+            Err(denial) => Err(denial.into()),
+            Ok(_) => Err(ApiError::Internal("a closed run accepted a command".to_owned())),
+        }
+    }
+
+    /// Answers a question.
+    pub async fn decide_approval(
+        &self,
+        caller: &Caller,
+        approval_id: ApprovalId,
+        decision: ApprovalDecision,
+        reason: String,
+        subject_digest: Option<String>,
+        command_id: CommandId,
+    ) -> Result<(RunId, CommandAnswer), ApiError> {
+        let open = self.approvals(caller).await?;
+        let (run_id, _) = open
+            .into_iter()
+            .find(|(_, approval)| approval.approval_id == approval_id)
+            .ok_or_else(|| ApiError::NoSuchApproval(approval_id.to_string()))?;
+        let command = RunCommand::DecideApproval { approval_id, decision, reason, subject_digest };
+        let answer = self.command(caller, run_id, command_id, command).await?;
+        Ok((run_id, answer))
+    }
+
+    /// The run's events after a cursor, then each new one as it happens. Ends after the run is closed.
+    pub async fn watch(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        after_seq: u64,
+    ) -> Result<mpsc::Receiver<Result<WatchItem, ApiError>>, ApiError> {
+        let head = self.find(caller, run_id).await?;
+        let (items, receiver) = mpsc::channel(WATCH_WAITING_MAX);
+        let journal = self.inner.shared.store.clone();
+        // Subscribed before the first reading: what happens in between is sent, or read, but never missed.
+        let news = self.inner.shared.hub.subscribe(head.run_key);
+        tokio::spawn(async move {
+            if let Err(error) = follow(journal.as_ref(), head.run_key, after_seq, news, &items).await {
+                let _ = items.send(Err(error)).await;
+            }
+        });
+        Ok(receiver)
+    }
+
+    /// The run as it stood after an event. Nothing is executed.
+    pub async fn replay(&self, caller: &Caller, run_id: RunId, at_seq: u64) -> Result<RunEnvelope, ApiError> {
+        let head = self.find(caller, run_id).await?;
+        let events = history(self.inner.shared.store.as_ref(), head.run_key).await?;
+        Ok(reconstruct_state_at(&events, At::Seq(at_seq))?)
+    }
+
+    /// The whole journal of a run, with what is hashed beside the events.
+    pub async fn export(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+    ) -> Result<(TenantId, RunKey, Vec<StoredEvent>), ApiError> {
+        let head = self.find(caller, run_id).await?;
+        let events = history(self.inner.shared.store.as_ref(), head.run_key).await?;
+        Ok((head.tenant_id, head.run_key, events))
+    }
+
+    /// Stops taking runs, gives calls in flight 20 seconds, and ends the node as a crash would, only politely (RUN-030).
+    pub async fn drain(&self) {
+        if self.inner.draining.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let _ = self.inner.leases.cast(leases::Msg::Drain);
+        let _ = self.inner.runs.call(runs::Msg::Drain, Some(STOP_WITHIN)).await;
+        if let Err(error) = self.inner.ports.leases.release(self.inner.node).await {
+            tracing::warn!(%error, "the lease could not be given back; it runs out by itself");
+        }
+        let _ = self.inner.root.cast(Msg::Stop);
+    }
+
+    /// Ends the node as a crash would: nothing is finished, nothing is given back. For tests of recovery.
+    #[doc(hidden)]
+    pub async fn abandon(&self) {
+        let _ = self.inner.root.get_cell().kill_and_wait(Some(STOP_WITHIN)).await;
+    }
+
+    // A foreign run is as absent as one that does not exist (I11).
+    async fn find(&self, caller: &Caller, run_id: RunId) -> Result<RunHead, ApiError> {
+        let head = self.inner.shared.store.find(&caller.tenant_id, run_id).await?;
+        head.ok_or_else(|| ApiError::NoSuchRun(run_id.to_string()))
+    }
+
+    async fn envelope(&self, head: &RunHead) -> Result<RunEnvelope, ApiError> {
+        let run = load(self.inner.shared.store.as_ref(), head.run_key).await?;
+        run.ok_or_else(|| ApiError::Internal(format!("run {} has no events", head.run_id)))
+    }
+}
+
+fn judged(answer: CommandAnswer) -> Result<CommandAnswer, ApiError> {
+    if answer.accepted {
+        return Ok(answer);
+    }
+    Err(ApiError::DeniedBefore { code: answer.code, message: answer.message })
+}
+
+async fn follow(
+    journal: &dyn Journal,
+    run: RunKey,
+    after_seq: u64,
+    mut news: tokio::sync::broadcast::Receiver<Item>,
+    items: &mpsc::Sender<Result<WatchItem, ApiError>>,
+) -> Result<(), ApiError> {
+    use tokio::sync::broadcast::error::RecvError;
+    let mut last = after_seq;
+    loop {
+        // Whatever was missed lies in the journal; the news only say that there is something.
+        loop {
+            let page = journal.read(run, last, signalbox_ports::journal::READ_EVENTS_MAX).await?;
+            if page.is_empty() {
+                break;
+            }
+            for event in page {
+                last = event.seq;
+                let closed = event.kind == "run-closed";
+                if items.send(Ok(WatchItem::Event(event))).await.is_err() || closed {
+                    return Ok(());
+                }
+            }
+        }
+        if journal.head(run).await?.is_some_and(|head| head.closed && head.last_seq <= last) {
+            return Ok(());
+        }
+        loop {
+            match tokio::time::timeout(Duration::from_secs(5), news.recv()).await {
+                Ok(Ok(Item::Event(event))) if event.seq == last + 1 => {
+                    last = event.seq;
+                    let closed = event.kind == "run-closed";
+                    let sent = items.send(Ok(WatchItem::Event((*event).clone()))).await;
+                    if sent.is_err() || closed {
+                        return Ok(());
+                    }
+                }
+                Ok(Ok(Item::Event(event))) if event.seq > last => break,
+                Ok(Ok(Item::Progress { step_id, message, percent })) => {
+                    let line = WatchItem::Progress { step_id, message, percent };
+                    if items.send(Ok(line)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Ok(Ok(Item::Event(_) | Item::Answered)) => {}
+                Ok(Err(RecvError::Lagged(_))) | Err(_) => break,
+                Ok(Err(RecvError::Closed)) => return Ok(()),
+            }
+            if items.is_closed() {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+use serde_json::json;
+use signalbox_domain::identity::Role;
+use signalbox_domain::run::decide::RunCommand;
+use signalbox_domain::run::event::CallOutcome;
+use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::run::step::{CallEnding, CallResult};
+
+use crate::harness::{World, caller, chain, fresh_command, operator, step, tool};
+
+fn why() -> String {
+    "a test says so".to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_is_true_at_once_and_the_call_in_flight_is_cancelled_and_settled_once() {
+    let world = World::new().await;
+    world.tools.hang(&tool("memory.read"));
+    let run = world.submit(chain("memory.read", 2)).await;
+    world.tools.begun(1).await;
+    let seq = world.command(run, RunCommand::Kill { reason: why(), blamed_id: None }).await.unwrap();
+    let at_once = world.get(run).await;
+    assert_eq!(at_once.status, RunStatus::Killed);
+    assert!(at_once.last_seq >= seq);
+    let closed = world.until_closed(run).await;
+    assert_eq!(world.tools.cancelled().len(), 1);
+    assert_eq!(closed.tool_calls.len(), 1);
+    assert_eq!(closed.tool_calls[0].outcome, CallOutcome::Killed);
+    assert!(!closed.tool_calls[0].open);
+    for command in [RunCommand::Pause { reason: why() }, RunCommand::Cancel { reason: why() }] {
+        assert_eq!(world.command(run, command).await.unwrap_err().code(), "run-terminal");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_run_makes_no_new_call_and_applies_what_arrived_meanwhile_once() {
+    let world = World::new().await;
+    let (go, gone) = tokio::sync::watch::channel(false);
+    world.tools.on(&tool("memory.read"), move |_, _| {
+        let mut gone = gone.clone();
+        async move {
+            let _ = gone.wait_for(|go| *go).await;
+            signalbox_ports::memory::FakeTools::answered(json!({}))
+        }
+    });
+    let run = world.submit(chain("memory.read", 2)).await;
+    world.tools.begun(1).await;
+    world.command(run, RunCommand::Pause { reason: why() }).await.unwrap();
+    go.send(true).unwrap();
+    let paused = world.until(run, |run| run.tool_calls[0].outcome == CallOutcome::Ok).await;
+    assert_eq!(paused.status, RunStatus::Paused);
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(world.tools.count(&tool("memory.read")), 1);
+    assert_eq!(
+        world.command(run, RunCommand::Pause { reason: why() }).await.unwrap_err().code(),
+        "invalid-status-for-pause"
+    );
+    world.command(run, RunCommand::Resume { reason: why() }).await.unwrap();
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
+    assert_eq!(world.tools.count(&tool("memory.read")), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_run_is_cancelled_and_not_killed() {
+    let world = World::new().await;
+    world.tools.hang(&tool("memory.read"));
+    let run = world.submit(chain("memory.read", 1)).await;
+    world.tools.begun(1).await;
+    world.command(run, RunCommand::Cancel { reason: why() }).await.unwrap();
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_step_lets_exactly_one_step_go() {
+    let world = World::new().await;
+    world.tools.set_permits(&tool("memory.read"), 0);
+    let run = world.submit(chain("memory.read", 3)).await;
+    world.command(run, RunCommand::Pause { reason: why() }).await.unwrap();
+    world.tools.set_permits(&tool("memory.read"), 8);
+    world.command(run, RunCommand::OperatorStep { step_id: None, reason: why() }).await.unwrap();
+    world.until(run, |run| run.tool_calls.first().is_some_and(|call| call.outcome == CallOutcome::Ok)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    let envelope = world.get(run).await;
+    assert_eq!(envelope.status, RunStatus::Paused);
+    assert_eq!(world.tools.count(&tool("memory.read")), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn saying_a_command_twice_does_it_once_and_answers_the_same() {
+    let world = World::new().await;
+    world.tools.hang(&tool("memory.read"));
+    let run = world.submit(chain("memory.read", 1)).await;
+    world.tools.begun(1).await;
+    let id = fresh_command();
+    let pause = RunCommand::Pause { reason: why() };
+    let first = world.node.command(&operator(), run, id, pause.clone()).await.unwrap();
+    let second = world.node.command(&operator(), run, id, pause).await.unwrap();
+    assert_eq!(first, second);
+    let other = world.node.command(&operator(), run, id, RunCommand::Resume { reason: why() }).await.unwrap_err();
+    assert_eq!(other.code(), "command-id-conflict");
+    assert_eq!(world.kinds(run).await.iter().filter(|kind| *kind == "control-applied").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creator_steers_only_its_own_runs_and_never_kills() {
+    let world = World::new().await;
+    world.tools.hang(&tool("memory.read"));
+    let creator = caller("acme", "carol", Role::Creator);
+    let body = json!({ "rootAgentId": "ref.course-generation", "plan": chain("memory.read", 1) });
+    let run = world.submit_as(&creator, body).await.unwrap();
+    let other = caller("acme", "dave", Role::Creator);
+    let pause = || RunCommand::Pause { reason: why() };
+    let foreign = world.node.command(&other, run, fresh_command(), pause()).await.unwrap_err();
+    assert_eq!(foreign.code(), "not-authorized");
+    let kill = RunCommand::Kill { reason: why(), blamed_id: None };
+    assert_eq!(world.node.command(&creator, run, fresh_command(), kill).await.unwrap_err().code(), "not-authorized");
+    world.node.command(&creator, run, fresh_command(), pause()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_tenants_run_is_as_absent_as_one_that_does_not_exist() {
+    let world = World::new().await;
+    let run = world.submit(chain("memory.read", 1)).await;
+    let stranger = caller("other", "eve", Role::TenantOperator);
+    let missing = signalbox_domain::ids::RunId::new(uuid::Uuid::now_v7());
+    for id in [run, missing] {
+        let text = format!("there is no run {id}");
+        assert_eq!(world.node.get(&stranger, id).await.unwrap_err().to_string(), text);
+        assert_eq!(world.node.watch(&stranger, id, 0).await.unwrap_err().to_string(), text);
+        assert_eq!(world.node.export(&stranger, id).await.unwrap_err().to_string(), text);
+        let kill = RunCommand::Kill { reason: why(), blamed_id: None };
+        let refused = world.node.command(&stranger, id, fresh_command(), kill).await.unwrap_err();
+        assert_eq!(refused.to_string(), text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_result_of_a_killed_run_is_evidence_and_changes_no_status() {
+    let world = World::new().await;
+    let (go, gone) = tokio::sync::watch::channel(false);
+    world.tools.deafen(&tool("notify.send"));
+    world.tools.on(&tool("notify.send"), move |_, _| {
+        let mut gone = gone.clone();
+        async move {
+            let _ = gone.wait_for(|go| *go).await;
+            let usage = vec![(signalbox_domain::quantity::BudgetCategory::CostUnits, 0.5)];
+            let ending = CallEnding::Answered {
+                partial: false,
+                output: json!({ "sent": true }),
+                evidence: None,
+                effects: vec![],
+                artifacts: vec![],
+            };
+            CallResult { ending, measured: Some(usage), latency_ms: 9 }
+        }
+    });
+    world.change(crate::harness::tenant_grant("notify.send")).await;
+    let body = json!({ "rootAgentId": "ref.support-triage", "plan": [step("a", "notify.send", &[])] });
+    let run = world.submit_as(&operator(), body).await.unwrap();
+    world.tools.begun(1).await;
+    world.command(run, RunCommand::Kill { reason: why(), blamed_id: None }).await.unwrap();
+    go.send(true).unwrap();
+    let closed = world.until_closed(run).await;
+    assert_eq!(closed.status, RunStatus::Killed);
+    assert_eq!(closed.cost_ledger.total_cost_units.to_string(), "0.5");
+    let kinds = world.kinds(run).await;
+    let end = kinds.iter().position(|kind| kind == "run-finished").unwrap();
+    assert_eq!(kinds[end + 1..], ["call-settled", "late-evidence", "run-closed"]);
+}

@@ -1,0 +1,10 @@
+//! A node on in-memory ports: what a run does, end to end, with time that stands still until everybody waits.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod control;
+mod governance;
+mod harness;
+mod plans;
+mod recovery;
+mod submission;

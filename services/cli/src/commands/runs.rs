@@ -1,0 +1,191 @@
+//! `runs submit`, `get`, `list` and `replay`.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::json;
+use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::step::StepState;
+use signalbox_proto::v1;
+use uuid::Uuid;
+
+use super::view::{RunView, raw};
+use super::watch;
+use crate::client::{Client, timed};
+use crate::failure::Failure;
+use crate::output::{Out, cost, instant};
+
+/// Largest file that is sent, in bytes: what a server takes at most.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Submits a run and follows it if asked to.
+pub(crate) async fn submit(
+    mut client: Client,
+    plan: &Path,
+    run_id: Option<Uuid>,
+    follow: bool,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let submission_json = read_file(plan)?.into();
+    let run_id = run_id.map(|id| id.to_string()).unwrap_or_default();
+    let answer = client.submit_run(timed(v1::SubmitRunRequest { run_id, submission_json })).await?.into_inner();
+    if out.is_json() {
+        out.json(&json!({ "runId": answer.run_id, "replayed": answer.replayed }))?;
+    } else {
+        let note = if answer.replayed { " (submitted before)" } else { "" };
+        out.line(&format!("run {}{note}", answer.run_id))?;
+    }
+    if follow { watch::run(client, &answer.run_id, 0, false, out).await } else { Ok(()) }
+}
+
+/// Shows one run.
+pub(crate) async fn get(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure> {
+    let answer = client.get_run(timed(v1::GetRunRequest { run_id: id.to_string() })).await?.into_inner();
+    let run = answer.run.unwrap_or_default();
+    if out.is_json() {
+        return out.json(&RunView::of(&run)?);
+    }
+    let envelope: Option<RunEnvelope> = serde_json::from_slice(&run.envelope_json).ok();
+    let end = envelope.as_ref().and_then(|envelope| envelope.end.as_ref());
+    let ended = end.and_then(|end| Some(format!("{}: {}", end.code.as_ref()?, end.message.as_deref()?)));
+    out.fields(&[
+        ("run", run.run_id.clone()),
+        ("status", run.status.clone()),
+        ("because", ended.unwrap_or_default()),
+        ("agent", run.root_agent_id.clone()),
+        ("pipeline", run.pipeline_id.clone()),
+        ("submitted", instant(run.submitted_at_unix_micros)),
+        ("progress", format!("{} %", run.percent)),
+        ("waiting for", run.waiting_for.clone()),
+        ("cost", cost(run.total_cost_micros).to_string()),
+        ("last event", run.last_seq.to_string()),
+        ("closed", if run.closed { "yes" } else { "no" }.to_owned()),
+    ])?;
+    match envelope {
+        Some(envelope) => steps(&envelope, out),
+        None => Ok(()),
+    }
+}
+
+/// Lists runs.
+pub(crate) async fn list(
+    mut client: Client,
+    status: Vec<String>,
+    pipeline: Option<String>,
+    limit: u32,
+    page_token: Option<String>,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let request = v1::ListRunsRequest {
+        status,
+        pipeline_id: pipeline.unwrap_or_default(),
+        page_size: limit,
+        page_token: page_token.unwrap_or_default(),
+    };
+    let page = client.list_runs(timed(request)).await?.into_inner();
+    if out.is_json() {
+        let runs = page.runs.iter().map(RunView::of).collect::<Result<Vec<_>, _>>()?;
+        let next = Some(page.next_page_token.as_str()).filter(|token| !token.is_empty());
+        return out.json(&json!({ "runs": runs, "nextPageToken": next }));
+    }
+    let rows: Vec<Vec<String>> = page
+        .runs
+        .into_iter()
+        .map(|run| {
+            vec![
+                run.run_id,
+                run.status,
+                format!("{} %", run.percent),
+                cost(run.total_cost_micros).to_string(),
+                instant(run.submitted_at_unix_micros),
+                if run.pipeline_id.is_empty() { run.root_agent_id } else { run.pipeline_id },
+                run.waiting_for,
+            ]
+        })
+        .collect();
+    out.table(&["RUN", "STATUS", "DONE", "COST", "SUBMITTED", "PIPELINE OR AGENT", "WAITING FOR"], &rows)?;
+    if !page.next_page_token.is_empty() {
+        out.line(&format!("more: --page-token {}", page.next_page_token))?;
+    }
+    Ok(())
+}
+
+/// Shows a run as it stood.
+pub(crate) async fn replay(mut client: Client, id: Uuid, at: u64, out: &mut Out) -> Result<(), Failure> {
+    let request = v1::ReplayRunRequest { run_id: id.to_string(), at_seq: at };
+    let answer = client.replay_run(timed(request)).await?.into_inner();
+    if out.is_json() {
+        return out.json(&json!({ "runId": id, "atSeq": at, "envelope": raw(&answer.envelope_json)? }));
+    }
+    let envelope: RunEnvelope = serde_json::from_slice(&answer.envelope_json).map_err(|error| {
+        Failure::new("answer-invalid", format!("the server sent an envelope that cannot be read: {error}"))
+    })?;
+    out.fields(&[
+        ("run", envelope.run_id.to_string()),
+        ("after event", format!("{} of {}", envelope.last_seq, instant(envelope.last_at.0))),
+        ("status", envelope.status.as_str().to_owned()),
+        ("cost", envelope.cost_ledger.total_cost_units.to_string()),
+    ])?;
+    steps(&envelope, out)
+}
+
+/// The bytes of a file named on the command line, or of standard input.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::usage("file-unreadable", format!("`{}` cannot be read: {}", path.display(), error.kind()))
+    };
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        std::io::stdin().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    } else {
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    }
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let message = format!("`{}` has more than {} MiB", path.display(), FILE_BYTES_MAX >> 20);
+        return Err(Failure::usage("file-too-large", message));
+    }
+    Ok(bytes)
+}
+
+fn steps(envelope: &RunEnvelope, out: &mut Out) -> Result<(), Failure> {
+    let rows: Vec<Vec<String>> = envelope
+        .plan
+        .steps
+        .iter()
+        .zip(&envelope.steps)
+        .map(|(step, state)| {
+            vec![step.step_id.to_string(), step.kind.as_str().to_owned(), state_word(state).to_owned(), because(state)]
+        })
+        .collect();
+    out.line("")?;
+    out.table(&["STEP", "KIND", "STATE", "BECAUSE"], &rows)
+}
+
+const fn state_word(state: &StepState) -> &'static str {
+    match state {
+        StepState::Pending => "pending",
+        StepState::InFlight { .. } => "in-flight",
+        StepState::Throttled { .. } => "throttled",
+        StepState::AwaitingApproval { .. } => "awaiting-approval",
+        StepState::AwaitingBranch => "awaiting-branch",
+        StepState::Waiting { .. } => "waiting",
+        StepState::Done { .. } => "done",
+        StepState::Skipped { .. } => "skipped",
+        StepState::Failed { .. } => "failed",
+    }
+}
+
+fn because(state: &StepState) -> String {
+    match state {
+        StepState::Skipped { reason, .. } => reason.clone(),
+        StepState::Failed { code, message } => format!("{code}: {message}"),
+        StepState::AwaitingApproval { approval_id } => format!("question {approval_id}"),
+        StepState::Throttled { until_unix_ms } => format!("until {}", instant(until_unix_ms.micros().0)),
+        StepState::Waiting { due_at_unix_ms } => format!("until {}", instant(due_at_unix_ms.micros().0)),
+        StepState::Done { branch_id: Some(branch), .. } => format!("branch {branch}"),
+        StepState::Pending | StepState::InFlight { .. } | StepState::AwaitingBranch | StepState::Done { .. } => {
+            String::new()
+        }
+    }
+}

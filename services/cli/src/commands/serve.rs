@@ -1,0 +1,86 @@
+//! `serve` and `tools serve`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::json;
+use signalbox_server::identity::{DevIdentity, Identify, check_listen};
+use tokio::net::TcpListener;
+
+use crate::args::{DATA_DEFAULT, ServeArgs};
+use crate::config::{Config, LISTEN_DEFAULT};
+use crate::failure::Failure;
+use crate::output::{Out, warn};
+use crate::wire::{Serving, asked_to_end, bundled_tools, serve_failed, server_ended, shut_down, start};
+
+/// Serves runs until the process is asked to end.
+pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
+    let config = args.config.as_deref().map(Config::read).transpose()?;
+    let from_file = config.as_ref();
+    let listen = args.listen.or_else(|| from_file.and_then(|config| config.listen)).unwrap_or(LISTEN_DEFAULT);
+    let data = args.data.or_else(|| from_file.and_then(|config| config.data.clone()));
+    let data = data.unwrap_or_else(|| PathBuf::from(DATA_DEFAULT));
+    let limits = from_file.map(Config::serve_limits).unwrap_or_default();
+
+    // The address first: one that may not be served, or is taken, is found out before the data folder is touched.
+    let identity = development_identity()?;
+    let listener = signalbox_server::bind(listen, identity.as_ref()).await.map_err(|error| serve_failed(&error))?;
+    let mut station = start(&data, from_file).await?;
+    let mut serving = Serving::start(&station, listener, identity, limits)?;
+    warn(
+        "development-identity",
+        &format!("everybody who reaches {} on this machine is the platform's operator", serving.listen),
+    );
+    if out.is_json() {
+        out.json(&json!({ "listen": serving.listen, "data": data }))?;
+    } else {
+        out.line(&format!("signalbox listens on {} and keeps its data in {}", serving.listen, data.display()))?;
+    }
+    tokio::select! {
+        () = asked_to_end() => {}
+        _ = &mut station.ended => {
+            serving.stop();
+            return Err(node_ended());
+        }
+        served = &mut serving.ended => {
+            station.node.drain().await;
+            return server_ended(served);
+        }
+    }
+    tokio::select! {
+        ended = shut_down(station, serving) => ended,
+        () = asked_to_end() => Err(Failure::new("interrupted", "asked to end twice; what was under way is cut")),
+    }
+}
+
+/// Serves the bundled tools until the process is asked to end.
+pub(crate) async fn tools(listen: SocketAddr, data: &Path, out: &mut Out) -> Result<(), Failure> {
+    // Nobody is identified here either, and a tool that is reached past the gate is not governed at all.
+    check_listen(listen, development_identity()?.as_ref()).map_err(|error| serve_failed(&error.into()))?;
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|error| Failure::new("listen-failed", format!("cannot listen on {listen}: {error}")))?;
+    let listen = listener.local_addr().map_err(|error| Failure::new("listen-failed", error.to_string()))?;
+    warn("development-identity", &format!("everybody who reaches {listen} on this machine can call these tools"));
+    if out.is_json() {
+        out.json(&json!({ "listen": listen, "data": data }))?;
+    } else {
+        out.line(&format!("the bundled tools listen on {listen} and keep their files in {}", data.display()))?;
+    }
+    signalbox_tools::serve(listener, bundled_tools(data), asked_to_end())
+        .await
+        .map_err(|error| Failure::new(error.code(), error.to_string()))
+}
+
+/// The only identity of this version.
+pub(crate) fn development_identity() -> Result<Arc<dyn Identify>, Failure> {
+    let identity = DevIdentity::new().map_err(|error| Failure::new("start-failed", error.to_string()))?;
+    Ok(Arc::new(identity))
+}
+
+/// The node has stopped although nobody asked it to.
+pub(crate) fn node_ended() -> Failure {
+    Failure::new("node-stopped", "a part of the node failed, and the node has stopped; the log says which")
+        .next("start it again: every run goes on from its last journal entry")
+}

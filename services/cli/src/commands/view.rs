@@ -1,0 +1,155 @@
+//! The forms in which runs, events and questions are shown. The JSON names are stable: scripts rely on them.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use signalbox_domain::quantity::Micros;
+use signalbox_domain::run::event::RunEvent;
+use signalbox_proto::v1;
+
+use crate::describe::describe;
+use crate::failure::Failure;
+use crate::output::{cost, instant};
+
+/// A run.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunView<'a> {
+    run_id: &'a str,
+    status: &'a str,
+    root_agent_id: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pipeline_id: &'a str,
+    submitted_at_unix_micros: i64,
+    last_seq: u64,
+    total_cost_units: Micros,
+    percent: u32,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    waiting_for: &'a str,
+    closed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envelope: Option<&'a RawValue>,
+}
+
+impl<'a> RunView<'a> {
+    /// The view of a run off the wire.
+    pub(crate) fn of(run: &'a v1::Run) -> Result<Self, Failure> {
+        let envelope = if run.envelope_json.is_empty() { None } else { Some(raw(&run.envelope_json)?) };
+        Ok(Self {
+            run_id: &run.run_id,
+            status: &run.status,
+            root_agent_id: &run.root_agent_id,
+            pipeline_id: &run.pipeline_id,
+            submitted_at_unix_micros: run.submitted_at_unix_micros,
+            last_seq: run.last_seq,
+            total_cost_units: cost(run.total_cost_micros),
+            percent: run.percent,
+            waiting_for: &run.waiting_for,
+            closed: run.closed,
+            envelope,
+        })
+    }
+}
+
+/// An event.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EventView<'a> {
+    seq: u64,
+    at_unix_micros: i64,
+    actor_id: &'a str,
+    actor_role: &'a str,
+    visibility: &'a str,
+    kind: &'a str,
+    version: u32,
+    body: &'a RawValue,
+    prev_hash: &'a str,
+    hash: &'a str,
+}
+
+impl<'a> EventView<'a> {
+    /// The view of an event off the wire.
+    pub(crate) fn of(event: &'a v1::RunEvent) -> Result<Self, Failure> {
+        Ok(Self {
+            seq: event.seq,
+            at_unix_micros: event.at_unix_micros,
+            actor_id: &event.actor_id,
+            actor_role: &event.actor_role,
+            visibility: &event.visibility,
+            kind: &event.kind,
+            version: event.version,
+            body: raw(&event.body_json)?,
+            prev_hash: &event.prev_hash,
+            hash: &event.hash,
+        })
+    }
+}
+
+/// An event as one line of text.
+pub(crate) fn event_line(event: &v1::RunEvent) -> String {
+    let words = RunEvent::decode(&event.kind, &event.body_json).map(|event| describe(&event)).unwrap_or_default();
+    let line = format!("{:>5}  {}  {:<19}  {words}", event.seq, instant(event.at_unix_micros), event.kind);
+    line.trim_end().to_owned()
+}
+
+/// A line of a running call.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ProgressView<'a> {
+    /// The line.
+    pub(crate) progress: ProgressLine<'a>,
+}
+
+/// What a running call says.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ProgressLine<'a> {
+    step_id: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    percent: Option<u32>,
+}
+
+impl<'a> ProgressView<'a> {
+    /// The view of a line off the wire.
+    pub(crate) fn of(line: &'a v1::CallProgressLine) -> Self {
+        Self { progress: ProgressLine { step_id: &line.step_id, message: &line.message, percent: line.percent } }
+    }
+}
+
+/// An open question.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApprovalView<'a> {
+    approval_id: &'a str,
+    run_id: &'a str,
+    step_id: &'a str,
+    requirement: &'a str,
+    prompt: &'a str,
+    reason: &'a str,
+    subject_digest: &'a str,
+    requested_at_unix_ms: i64,
+    expires_at_unix_ms: i64,
+}
+
+impl<'a> ApprovalView<'a> {
+    /// The view of a question off the wire.
+    pub(crate) fn of(approval: &'a v1::Approval) -> Self {
+        Self {
+            approval_id: &approval.approval_id,
+            run_id: &approval.run_id,
+            step_id: &approval.step_id,
+            requirement: &approval.requirement,
+            prompt: &approval.prompt,
+            reason: &approval.reason,
+            subject_digest: &approval.subject_digest,
+            requested_at_unix_ms: approval.requested_at_unix_ms,
+            expires_at_unix_ms: approval.expires_at_unix_ms,
+        }
+    }
+}
+
+/// JSON as the server sent it, neither parsed into numbers nor written anew.
+pub(crate) fn raw(bytes: &[u8]) -> Result<&RawValue, Failure> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Failure::new("answer-invalid", format!("the server sent something that is not JSON: {error}")))
+}

@@ -1,0 +1,326 @@
+//! The configuration file: read once, here, into plain structs. What it does not know, it refuses.
+//!
+//! `deploy/signalbox.example.toml` shows every field with a comment.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use signalbox_domain::governance::budget::Budget;
+use signalbox_domain::governance::grant::{Constraints, Grant, GrantScope};
+use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
+use signalbox_domain::governance::throttle::BucketRule;
+use signalbox_domain::ids::{ActorId, GrantId, IdError, SwitchId, TenantId, ToolId};
+use signalbox_domain::time::UnixMs;
+use signalbox_server::{ServeLimits, WatchLimits};
+
+use crate::failure::Failure;
+
+/// The address that is listened on unless something else is said.
+pub(crate) const LISTEN_DEFAULT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7420);
+/// Largest configuration file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Who is named as the one who armed or issued what stands in a configuration file.
+const FILE_ACTOR: &str = "system:configuration-file";
+
+/// A configuration file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// The address that is listened on, as `ip:port`. Without an identity provider only a loopback address is accepted.
+    pub(crate) listen: Option<SocketAddr>,
+    /// The folder that keeps the journal, the blobs, and what tools write. Relative to where signalbox is started.
+    pub(crate) data: Option<PathBuf>,
+    /// Kill switches that are armed at start. The file arms and never disarms: taking a switch out of it changes nothing.
+    pub(crate) switches: Vec<SwitchEntry>,
+    /// Budgets. What the file no longer names is retired; figures survive every change of a limit.
+    pub(crate) budgets: Vec<Budget>,
+    /// Token buckets. The file's list replaces the one before.
+    pub(crate) throttles: Vec<BucketRule>,
+    /// Shared grants. What the file no longer names is revoked.
+    pub(crate) grants: Vec<GrantEntry>,
+    /// Executors beside the bundled tools.
+    pub(crate) executors: Vec<ExecutorEntry>,
+    /// Bounds of this node.
+    pub(crate) limits: LimitsEntry,
+}
+
+/// A kill switch in the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct SwitchEntry {
+    /// Names the switch.
+    pub(crate) switch_id: SwitchId,
+    /// Stops only calls of this tenant; of all if left out.
+    pub(crate) tenant_id: Option<TenantId>,
+    /// What kind of thing it stops: agent, family, tenant, provider, region, tool or global.
+    pub(crate) scope: SwitchScope,
+    /// Which one; left out for `global`.
+    pub(crate) target_id: Option<String>,
+    /// Why it is armed.
+    pub(crate) reason: String,
+    /// What customers are shown.
+    pub(crate) user_visible_status_copy: String,
+    /// How to degrade gracefully.
+    pub(crate) safe_degradation_mode_id: Option<String>,
+    /// When it ends by itself, in milliseconds since the Unix epoch.
+    pub(crate) expires_at_unix_ms: Option<UnixMs>,
+}
+
+/// A shared grant in the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct GrantEntry {
+    /// Names the grant.
+    pub(crate) grant_id: GrantId,
+    /// What it is tied to: per-tenant, per-user, per-session, per-pipeline-instance or per-run.
+    pub(crate) scope: GrantScope,
+    /// Which tenant, user, session, instance or run.
+    pub(crate) scope_key: String,
+    /// The tenant.
+    pub(crate) tenant_id: TenantId,
+    /// The tool.
+    pub(crate) tool_id: ToolId,
+    /// Versions of the tool it holds for, such as `^1`.
+    pub(crate) tool_range: String,
+    /// What its holder may use.
+    #[serde(default)]
+    pub(crate) constraints: Constraints,
+    /// What its holder may hand on; nothing if left out.
+    pub(crate) delegable: Option<Constraints>,
+    /// When it ends, in milliseconds since the Unix epoch.
+    pub(crate) expires_at_unix_ms: Option<UnixMs>,
+    /// Why it is issued.
+    pub(crate) rationale: String,
+}
+
+/// An executor in the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ExecutorEntry {
+    /// Its address, such as `http://127.0.0.1:7421`.
+    pub(crate) uri: String,
+}
+
+/// Bounds in the file.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct LimitsEntry {
+    /// Most active runs; beyond it submissions are answered with `overloaded`.
+    pub(crate) runs_active_max: Option<usize>,
+    /// Most calls at once on each executor.
+    pub(crate) calls_per_executor_max: Option<usize>,
+    /// Most watches open at once.
+    pub(crate) watches_max: Option<usize>,
+    /// Most items that wait for a slow watcher.
+    pub(crate) watch_buffer: Option<usize>,
+    /// How long a watcher may stand still, in seconds, before its watch ends.
+    pub(crate) watch_stall_seconds: Option<u64>,
+    /// Most bytes of the journal's database; as the disk allows if left out.
+    pub(crate) store_bytes_max: Option<u64>,
+}
+
+impl Config {
+    /// Reads a file and checks every entry.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let unreadable = |problem: &dyn std::fmt::Display| {
+            Failure::usage("config-unreadable", format!("`{}` cannot be read: {problem}", path.display()))
+        };
+        let file = std::fs::File::open(path).map_err(|error| unreadable(&error.kind()))?;
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| unreadable(&error.kind()))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(unreadable(&"it has more than 1 MiB"));
+        }
+        Self::parse(&text).map_err(|problem| {
+            Failure::usage("config-invalid", format!("`{}`: {problem}", path.display()))
+                .next("deploy/signalbox.example.toml shows every field")
+        })
+    }
+
+    /// The same from text; the error is in words, with the place.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let config: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let actor = file_actor().map_err(|error| error.to_string())?;
+        let now = UnixMs(0);
+        each("switches", &self.switches, |switch| {
+            switch.to_switch(&actor, now).validate().map_err(|error| error.to_string())
+        })?;
+        each("budgets", &self.budgets, |budget| budget.validate().map_err(|error| error.to_string()))?;
+        each("throttles", &self.throttles, |rule| rule.validate().map_err(|error| error.to_string()))?;
+        distinct("switches", self.switches.iter().map(|switch| switch.switch_id.as_str()))?;
+        distinct("budgets", self.budgets.iter().map(|budget| budget.budget_id.as_str()))?;
+        distinct("throttles", self.throttles.iter().map(|rule| rule.bucket_id.as_str()))?;
+        distinct("grants", self.grants.iter().map(|grant| grant.grant_id.as_str()))?;
+        distinct("executors", self.executors.iter().map(|executor| executor.uri.as_str()))?;
+        self.limits.check()
+    }
+
+    /// Bounds of the edge.
+    pub(crate) fn serve_limits(&self) -> ServeLimits {
+        let default = ServeLimits::default();
+        ServeLimits {
+            watches_max: self.limits.watches_max.unwrap_or(default.watches_max),
+            watch: WatchLimits {
+                buffer: self.limits.watch_buffer.unwrap_or(default.watch.buffer),
+                stall: self.limits.watch_stall_seconds.map_or(default.watch.stall, Duration::from_secs),
+            },
+        }
+    }
+}
+
+impl LimitsEntry {
+    fn check(&self) -> Result<(), String> {
+        let counts = [
+            ("runsActiveMax", self.runs_active_max, 1_000_000),
+            ("callsPerExecutorMax", self.calls_per_executor_max, 10_000),
+            ("watchesMax", self.watches_max, 100_000),
+            ("watchBuffer", self.watch_buffer, 10_000),
+            ("watchStallSeconds", self.watch_stall_seconds.and_then(|s| usize::try_from(s).ok()), 3_600),
+        ];
+        for (name, value, most) in counts {
+            if value.is_some_and(|value| value == 0 || value > most) {
+                return Err(format!("limits.{name} must be between 1 and {most}"));
+            }
+        }
+        if self.store_bytes_max.is_some_and(|bytes| bytes < 1 << 20) {
+            return Err("limits.storeBytesMax must be at least 1048576".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl SwitchEntry {
+    /// The switch as it is armed.
+    pub(crate) fn to_switch(&self, armed_by: &ActorId, now: UnixMs) -> KillSwitch {
+        KillSwitch {
+            switch_id: self.switch_id.clone(),
+            tenant_id: self.tenant_id.clone(),
+            scope: self.scope,
+            target_id: self.target_id.clone(),
+            armed_by: armed_by.clone(),
+            armed_at_unix_ms: now,
+            reason: self.reason.clone(),
+            user_visible_status_copy: self.user_visible_status_copy.clone(),
+            safe_degradation_mode_id: self.safe_degradation_mode_id.clone(),
+            expires_at_unix_ms: self.expires_at_unix_ms,
+            disarmed_at_unix_ms: None,
+        }
+    }
+}
+
+impl GrantEntry {
+    /// The grant as it is issued.
+    pub(crate) fn to_grant(&self, issued_by: &ActorId, now: UnixMs) -> Grant {
+        Grant {
+            grant_id: self.grant_id.clone(),
+            scope: self.scope,
+            scope_key: self.scope_key.clone(),
+            tenant_id: self.tenant_id.clone(),
+            tool_id: self.tool_id.clone(),
+            tool_range: self.tool_range.clone(),
+            constraints: self.constraints.clone(),
+            delegable: self.delegable.clone(),
+            issued_by: issued_by.clone(),
+            issued_at_unix_ms: now,
+            expires_at_unix_ms: self.expires_at_unix_ms,
+            revoked_at_unix_ms: None,
+            rationale: self.rationale.clone(),
+            audit_event_id: format!("configuration/{}", self.grant_id),
+        }
+    }
+}
+
+/// Who is named as the one who armed or issued what stands in the file.
+pub(crate) fn file_actor() -> Result<ActorId, IdError> {
+    ActorId::new(FILE_ACTOR)
+}
+
+fn each<T>(list: &str, items: &[T], check: impl Fn(&T) -> Result<(), String>) -> Result<(), String> {
+    for (index, item) in items.iter().enumerate() {
+        check(item).map_err(|problem| format!("{list}[{index}]: {problem}"))?;
+    }
+    Ok(())
+}
+
+fn distinct<'a>(list: &str, ids: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for id in ids {
+        if !seen.insert(id) {
+            return Err(format!("{list}: `{id}` stands there twice"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../../deploy/signalbox.example.toml");
+
+    #[test]
+    fn the_example_is_valid_as_it_stands_and_with_every_comment_taken_away() {
+        let as_it_stands = Config::parse(EXAMPLE).unwrap();
+        assert!(as_it_stands.switches.is_empty());
+        let all: String = EXAMPLE.lines().map(|line| line.strip_prefix("#= ").unwrap_or(line)).fold(
+            String::new(),
+            |mut text, line| {
+                text.push_str(line);
+                text.push('\n');
+                text
+            },
+        );
+        let config = Config::parse(&all).unwrap();
+        assert_eq!((config.switches.len(), config.budgets.len(), config.throttles.len()), (1, 1, 1));
+        assert_eq!((config.grants.len(), config.executors.len()), (1, 1));
+        assert!(config.limits.runs_active_max.is_some() && config.limits.store_bytes_max.is_some());
+    }
+
+    #[test]
+    fn an_empty_file_changes_nothing() {
+        let config = Config::parse("").unwrap();
+        assert!(config.listen.is_none() && config.data.is_none() && config.budgets.is_empty());
+        let default = ServeLimits::default();
+        assert_eq!(config.serve_limits().watches_max, default.watches_max);
+    }
+
+    #[test]
+    fn what_the_file_does_not_know_or_may_not_say_is_refused_with_its_place() {
+        let switch = r#"[[switches]]
+switchId = "s"
+scope = "global"
+reason = "r"
+userVisibleStatusCopy = "c"
+"#;
+        let cases = [
+            ("listen = \"somewhere\"".to_owned(), "listen"),
+            (format!("{switch}disarmed = true"), "disarmed"),
+            (format!("{switch}disarmedAtUnixMs = 1"), "disarmedAtUnixMs"),
+            (format!("{switch}{switch}"), "twice"),
+            (format!("{switch}targetId = \"x\""), "switches[0]"),
+            ("[limits]\nwatchesMax = 0".to_owned(), "limits.watchesMax"),
+            ("[limits]\nwatches = 1".to_owned(), "watches"),
+            ("[[executors]]\nurl = \"x\"".to_owned(), "url"),
+        ];
+        for (text, place) in cases {
+            let problem = Config::parse(&text).unwrap_err();
+            assert!(problem.contains(place), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_a_usage_error() {
+        let failure = Config::read(Path::new("/nowhere/signalbox.toml")).unwrap_err();
+        assert_eq!((failure.code.as_str(), failure.exit), ("config-unreadable", crate::failure::Exit::Usage));
+    }
+}

@@ -1,0 +1,112 @@
+//! How far the run is, on standard error: a bar for each stage on a terminal, plain lines anywhere else.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use super::board::{Board, Stage, StageState};
+use crate::output::{colour_wanted, duration, plain};
+
+/// How often a bar that is at work moves.
+const TICK: Duration = Duration::from_millis(120);
+
+/// The display.
+pub(crate) struct Progress {
+    form: Form,
+    began: Vec<Option<Instant>>,
+    shown: Vec<Option<StageState>>,
+}
+
+enum Form {
+    Bars(Vec<ProgressBar>),
+    Lines,
+}
+
+impl Progress {
+    /// A display for these stages: bars if standard error is a terminal.
+    pub(crate) fn new(board: &Board) -> Self {
+        let stages = board.stages();
+        let form = if std::io::stderr().is_terminal() { bars(stages) } else { Form::Lines };
+        Self { form, began: vec![None; stages.len()], shown: vec![None; stages.len()] }
+    }
+
+    /// Shows a stage as it stands now.
+    pub(crate) fn show(&mut self, index: usize, stage: &Stage) {
+        let took = self.began[index].get_or_insert_with(Instant::now).elapsed();
+        let news = self.shown[index].replace(stage.state) != Some(stage.state);
+        let text = words(stage, took);
+        match &self.form {
+            Form::Bars(bars) => {
+                let bar = &bars[index];
+                bar.set_position(stage.over as u64);
+                bar.set_message(text);
+                if stage.state == StageState::Working {
+                    bar.enable_steady_tick(TICK);
+                } else if stage.state != StageState::Waiting {
+                    bar.disable_steady_tick();
+                    bar.tick();
+                }
+            }
+            Form::Lines if news => say(&format!("{:<18} {text}", stage.name)),
+            Form::Lines => {}
+        }
+    }
+
+    /// Shows what a running tool says, beside its stage; on a terminal only, because it is passing.
+    pub(crate) fn murmur(&self, index: usize, text: &str) {
+        if let Form::Bars(bars) = &self.form {
+            bars[index].set_message(plain(text));
+        }
+    }
+
+    /// Leaves the bars as they are; what comes after is shown as lines.
+    pub(crate) fn end(&mut self) {
+        if let Form::Bars(bars) = &self.form {
+            for bar in bars {
+                bar.abandon();
+            }
+        }
+        self.form = Form::Lines;
+    }
+}
+
+/// One line on standard error.
+pub(crate) fn say(text: &str) {
+    // If standard error is gone there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{}", plain(text));
+}
+
+fn words(stage: &Stage, took: Duration) -> String {
+    let took = duration(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+    match stage.state {
+        StageState::Waiting => "waiting".to_owned(),
+        StageState::Working if stage.steps > 1 => format!("{} of {}", stage.over, stage.steps),
+        StageState::Working => "working".to_owned(),
+        StageState::Asking => "waiting for a decision".to_owned(),
+        StageState::Done => format!("done in {took}"),
+        StageState::Skipped => "left out: no provider is configured, or it failed".to_owned(),
+        StageState::Failed => "failed".to_owned(),
+    }
+}
+
+fn bars(stages: &[Stage]) -> Form {
+    let template = if colour_wanted() {
+        "{prefix:<18} {spinner:.cyan} [{bar:20.cyan}] {pos:>3}/{len:<3} {msg}"
+    } else {
+        "{prefix:<18} {spinner} [{bar:20}] {pos:>3}/{len:<3} {msg}"
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = style.progress_chars("=> ");
+    let all = MultiProgress::new();
+    let bars = stages
+        .iter()
+        .map(|stage| {
+            let bar = all.add(ProgressBar::new(stage.steps as u64).with_style(style.clone()));
+            bar.set_prefix(stage.name.clone());
+            bar.set_message("waiting");
+            bar
+        })
+        .collect();
+    Form::Bars(bars)
+}

@@ -1,0 +1,81 @@
+//! An event in a few words, for people.
+
+use signalbox_domain::run::event::{ApprovalDecision, CallOutcome, ControlKind, GovernanceAudited, RunEvent};
+
+use crate::output::duration;
+
+/// What happened, in words; empty if the kind says it all.
+pub(crate) fn describe(event: &RunEvent) -> String {
+    match event {
+        RunEvent::RunSubmitted(e) => format!("{} steps for {}", e.plan.steps.len(), e.root_agent_id),
+        RunEvent::RunStarted {} | RunEvent::RunClosed {} => String::new(),
+        RunEvent::CallPending(e) => format!("{}: {} admitted by grant {}", e.step_id, e.tool_id, e.grant_id),
+        RunEvent::CallSettled(e) => {
+            let took = duration(e.latency_ms);
+            match (&e.error, e.outcome) {
+                (Some(error), _) => format!("{} after {took}: {}: {}", e.outcome.as_str(), error.code, error.message),
+                (None, CallOutcome::Ok) => format!("ok after {took}"),
+                (None, outcome) => format!("{} after {took}", outcome.as_str()),
+            }
+        }
+        RunEvent::CallRefused(e) => format!("{}: {} refused: {}: {}", e.step_id, e.tool_id, e.code, e.message),
+        RunEvent::CallRedispatched { call_id, attempt, .. } => format!("call {call_id}, attempt {attempt}"),
+        RunEvent::LateEvidence(e) => format!("call {}: {}", e.call_id, e.outcome.as_str()),
+        RunEvent::StepThrottled { step_id, bucket_id, retry_after_seconds, .. } => {
+            format!("{step_id}: waits {retry_after_seconds} s for bucket {bucket_id}")
+        }
+        RunEvent::StepSkipped { step_id, reason, .. } => format!("{step_id}: {reason}"),
+        RunEvent::StepFailed { step_id, code, message } => format!("{step_id}: {code}: {message}"),
+        RunEvent::ApprovalRequested(e) => format!("{}: {}", e.step_id, e.prompt),
+        RunEvent::ApprovalReminded { approval_id } | RunEvent::ApprovalExpired { approval_id } => {
+            format!("question {approval_id}")
+        }
+        RunEvent::ApprovalDecided { decision, decided_by, reason, .. } => {
+            format!("{} by {}: {reason}", decided(*decision), decided_by.actor_id)
+        }
+        RunEvent::BranchOffered { step_id, branches } => {
+            let ways: Vec<_> = branches.iter().map(|branch| branch.branch_id.as_str()).collect();
+            format!("{step_id}: one of {}", ways.join(", "))
+        }
+        RunEvent::TimerSet { step_id, .. } | RunEvent::TimerFired { step_id } => step_id.to_string(),
+        RunEvent::ControlApplied(e) => {
+            format!("{} by {}: {}", control(e.audit.kind), e.audit.actor_id, e.audit.reason_text)
+        }
+        RunEvent::GovernanceAudited(e) => match e.as_ref() {
+            GovernanceAudited::KillSwitch { switch_id, armed_by, reason, .. } => {
+                format!("switch {switch_id} armed by {armed_by}: {reason}")
+            }
+            GovernanceAudited::Budget { budget_id, .. } => format!("budget {budget_id} is exhausted"),
+            GovernanceAudited::Overshoot { call_id, detail, .. } => format!("call {call_id}: {detail}"),
+        },
+        RunEvent::RunFinished(e) => {
+            let mut text = e.status.as_str().to_owned();
+            for part in [&e.code, &e.message].into_iter().flatten() {
+                text.push_str(": ");
+                text.push_str(part);
+            }
+            text
+        }
+    }
+}
+
+const fn decided(decision: ApprovalDecision) -> &'static str {
+    match decision {
+        ApprovalDecision::Approve => "approved",
+        ApprovalDecision::Reject => "rejected",
+        ApprovalDecision::Skip => "skipped",
+    }
+}
+
+const fn control(kind: ControlKind) -> &'static str {
+    match kind {
+        ControlKind::Pause => "pause",
+        ControlKind::Resume => "resume",
+        ControlKind::Cancel => "cancel",
+        ControlKind::Kill => "kill",
+        ControlKind::BranchChosen => "branch-chosen",
+        ControlKind::Fork => "fork",
+        ControlKind::RetryWithChanges => "retry-with-changes",
+        ControlKind::OperatorStep => "operator-step",
+    }
+}

@@ -1,0 +1,171 @@
+//! Wiring: which implementation stands behind each port, in the order in which they are opened.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use signalbox_bus::LocalBus;
+use signalbox_ports::blobs::Blobs;
+use signalbox_ports::clock::{Clock, Ids, RandomIds, SystemClock};
+use signalbox_runtime::{Node, NodeConfig, NodeHandle, Ports};
+use signalbox_server::identity::Identify;
+use signalbox_server::{Edge, ServeError, ServeLimits};
+use signalbox_store::{FileBlobs, SqliteOptions, SqliteStore};
+use signalbox_tools::bundled::{self, BundledConfig};
+use signalbox_tools::client::{CONCURRENCY_DEFAULT, Endpoint};
+use signalbox_tools::{ExecutorClient, ToolServer};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::governance_file;
+
+/// A running node.
+pub(crate) struct Station {
+    /// The way to it.
+    pub(crate) node: NodeHandle,
+    /// Ends when the node does.
+    pub(crate) ended: JoinHandle<()>,
+    /// The object store.
+    pub(crate) blobs: Arc<dyn Blobs>,
+    /// Time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Fresh ids.
+    pub(crate) ids: Arc<dyn Ids>,
+}
+
+/// Opens the data folder, applies the configuration to it if there is one, binds the executors, and starts a node.
+pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Station, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let ids: Arc<dyn Ids> = Arc::new(RandomIds);
+    let limits = config.map(|config| config.limits).unwrap_or_default();
+    let options = SqliteOptions { clock: clock.clone(), bytes_max: limits.store_bytes_max, ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open(data, options).await.map_err(|e| Failure::new(e.code(), e.to_string()))?);
+    let blobs: Arc<dyn Blobs> =
+        Arc::new(FileBlobs::open(data).map_err(|error| Failure::new(error.code(), error.to_string()))?);
+    if let Some(config) = config {
+        let applied = governance_file::apply(store.as_ref(), config, clock.now()).await?;
+        tracing::info!(?applied, "the configuration is applied");
+    }
+    let uris = config.iter().flat_map(|config| &config.executors).map(|executor| Endpoint::Uri(executor.uri.clone()));
+    let endpoints = std::iter::once(Endpoint::InProcess(bundled_tools(data))).chain(uris);
+    let concurrency = limits.calls_per_executor_max.unwrap_or(CONCURRENCY_DEFAULT);
+    let tools = ExecutorClient::connect_all(endpoints, concurrency, clock.clone()).await.map_err(|error| {
+        Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
+    })?;
+    let ports = Ports {
+        journal: store.clone(),
+        directory: store.clone(),
+        inbox: store.clone(),
+        leases: store.clone(),
+        governance: store,
+        blobs: blobs.clone(),
+        bus: Arc::new(LocalBus::new()),
+        tools: Arc::new(tools),
+        clock: clock.clone(),
+        ids: ids.clone(),
+    };
+    let mut node = NodeConfig::default();
+    if let Some(most) = limits.runs_active_max {
+        node.runs_active_max = most;
+    }
+    let (node, ended) =
+        Node::start(node, ports).await.map_err(|error| Failure::new(error.code(), error.to_string()))?;
+    Ok(Station { node, ended, blobs, clock, ids })
+}
+
+/// The tools that come with signalbox, keeping their files in a data folder.
+pub(crate) fn bundled_tools(data: &Path) -> ToolServer {
+    bundled::registry(BundledConfig { data_dir: absolute(data) })
+}
+
+/// The absolute form of a path that need not be there yet.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A server in front of a node.
+pub(crate) struct Serving {
+    /// Where it listens.
+    pub(crate) listen: SocketAddr,
+    /// Ends when the server does.
+    pub(crate) ended: JoinHandle<Result<(), ServeError>>,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Serving {
+    /// Serves a node on a listener.
+    pub(crate) fn start(
+        station: &Station,
+        listener: TcpListener,
+        identity: Arc<dyn Identify>,
+        limits: ServeLimits,
+    ) -> Result<Self, Failure> {
+        let listen = listener.local_addr().map_err(|error| Failure::new("listen-failed", error.to_string()))?;
+        let edge = Edge { api: Arc::new(station.node.clone()), identity, ids: station.ids.clone(), limits };
+        let (stop, stopped) = oneshot::channel();
+        let ended = tokio::spawn(signalbox_server::serve(listener, edge, async {
+            // An error means that whoever could stop the server is gone, which stops it too.
+            let _ = stopped.await;
+        }));
+        Ok(Self { listen, ended, stop: Some(stop) })
+    }
+
+    /// Tells the server to drain.
+    pub(crate) fn stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // An error means that it has ended already.
+            let _ = stop.send(());
+        }
+    }
+}
+
+/// Ends a server and the node behind it in good order: first nobody new comes in, then what is under way ends.
+pub(crate) async fn shut_down(station: Station, mut serving: Serving) -> Result<(), Failure> {
+    serving.stop();
+    let served = serving.ended.await;
+    station.node.drain().await;
+    if let Err(error) = station.ended.await {
+        tracing::error!(%error, "the node did not end in good order");
+    }
+    server_ended(served)
+}
+
+/// How a server ended.
+pub(crate) fn server_ended(served: Result<Result<(), ServeError>, tokio::task::JoinError>) -> Result<(), Failure> {
+    match served {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(serve_failed(&error)),
+        Err(error) => Err(Failure::new("server-failed", format!("the server ended by a bug of its own: {error}"))),
+    }
+}
+
+/// A server's error, with what is behind it.
+pub(crate) fn serve_failed(error: &ServeError) -> Failure {
+    let mut message = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        message.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    Failure::new(error.code(), message)
+}
+
+/// Ready when the process is asked to end.
+pub(crate) async fn asked_to_end() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    // Without a handler the process ends at once, as by default.
+    let _ = tokio::signal::ctrl_c().await;
+}

@@ -1,0 +1,134 @@
+//! Starting the binary and reading what it says.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The binary, far from whatever the environment says.
+pub(crate) fn signalbox() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_signalbox"));
+    command.env_remove("SIGNALBOX_ADDR").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    command
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) exit: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// Standard output as one JSON value.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+    /// The code of the error on standard error.
+    pub(crate) fn code(&self) -> &str {
+        let (_, rest) = self.err.split_once("error[").unwrap_or_else(|| panic!("no error: {self:?}"));
+        rest.split_once(']').map_or("", |(code, _)| code)
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Said {
+    let output = command.output().unwrap();
+    Said {
+        exit: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A server in a folder of its own, ended when it is dropped.
+pub(crate) struct Server {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    pub(crate) addr: String,
+    pub(crate) data: TempDir,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::over(TempDir::new().unwrap(), &[])
+    }
+
+    /// Serves an existing folder, with more arguments.
+    pub(crate) fn over(data: TempDir, more: &[&str]) -> Self {
+        let mut command = signalbox();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--output", "json", "--data"]).arg(data.path()).args(more);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let started: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("not started: {}", rest(&mut child)));
+        let addr = format!("http://{}", started["listen"].as_str().unwrap());
+        Self { child, out, addr, data }
+    }
+
+    /// A command to this server.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = signalbox();
+        command.env("SIGNALBOX_ADDR", &self.addr).args(line.split_whitespace());
+        command
+    }
+
+    /// Runs a command to this server, with its output as JSON.
+    pub(crate) fn json(&self, line: &str) -> Said {
+        run(self.command(line).args(["--output", "json"]))
+    }
+
+    /// Submits a plan.
+    pub(crate) fn submit(&self, plan: &Value, more: &str) -> Said {
+        let mut command = self.command(&format!("runs submit --plan - --output json {more}"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(plan.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        Said {
+            exit: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Asks the server to end, and answers how it did.
+    pub(crate) fn end(mut self) -> (i32, TempDir) {
+        let terminated = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status().unwrap();
+        assert!(terminated.success());
+        let mut said = String::new();
+        self.out.read_to_string(&mut said).unwrap();
+        let exit = self.child.wait().unwrap().code().unwrap_or(-1);
+        (exit, std::mem::replace(&mut self.data, TempDir::new().unwrap()))
+    }
+
+    /// Ends the server as a power cut would.
+    pub(crate) fn cut(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.data, TempDir::new().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn rest(child: &mut Child) -> String {
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Writes a file in a folder.
+pub(crate) fn put(folder: &Path, name: &str, text: &str) {
+    std::fs::write(folder.join(name), text).unwrap();
+}

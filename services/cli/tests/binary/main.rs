@@ -1,0 +1,8 @@
+//! The binary as scripts see it: commands, JSON, exit codes and the form of errors, over real processes.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+mod demo;
+mod harness;
+mod serving;

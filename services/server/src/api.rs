@@ -1,0 +1,117 @@
+//! What the edge needs of a node, as a trait: so that the edge can be tested without one, and can be served by another.
+
+use async_trait::async_trait;
+use signalbox_domain::ids::{ApprovalId, CommandId, RunId, RunKey, TenantId};
+use signalbox_domain::run::append::{CommandAnswer, OpenApproval};
+use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::run::decide::RunCommand;
+use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::event::ApprovalDecision;
+use signalbox_domain::run::submission::Submission;
+use signalbox_ports::directory::{RunFilter, RunRow};
+use signalbox_runtime::NodeHandle;
+pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Submitted, WatchItem};
+use tokio::sync::mpsc;
+
+/// A node, as its edge sees it. Every method acts within the caller's tenant: a foreign id answers exactly as one that
+/// does not exist (I11).
+#[async_trait]
+pub trait RunApi: Send + Sync + 'static {
+    /// Accepts a run; durable when it returns.
+    async fn submit(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+    ) -> Result<Submitted, ApiError>;
+    /// One run.
+    async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError>;
+    /// Runs, newest first.
+    async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError>;
+    /// Open questions, oldest first.
+    async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError>;
+    /// Steers a run; saying it twice under one id is harmless.
+    async fn command(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        command_id: CommandId,
+        command: RunCommand,
+    ) -> Result<CommandAnswer, ApiError>;
+    /// Answers a question.
+    async fn decide_approval(
+        &self,
+        caller: &Caller,
+        approval_id: ApprovalId,
+        decision: ApprovalDecision,
+        reason: String,
+        subject_digest: Option<String>,
+        command_id: CommandId,
+    ) -> Result<(RunId, CommandAnswer), ApiError>;
+    /// The events after a cursor, then each new one; the stream ends after the run is closed.
+    async fn watch(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        after_seq: u64,
+    ) -> Result<mpsc::Receiver<Result<WatchItem, ApiError>>, ApiError>;
+    /// The run as it stood after an event.
+    async fn replay(&self, caller: &Caller, run_id: RunId, at_seq: u64) -> Result<RunEnvelope, ApiError>;
+    /// The whole journal, with what else is hashed.
+    async fn export(&self, caller: &Caller, run_id: RunId) -> Result<(TenantId, RunKey, Vec<StoredEvent>), ApiError>;
+}
+
+#[async_trait]
+impl RunApi for NodeHandle {
+    async fn submit(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+    ) -> Result<Submitted, ApiError> {
+        self.submit(caller, run_id, submission).await
+    }
+    async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
+        self.get(caller, run_id).await
+    }
+    async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError> {
+        self.list(caller, filter).await
+    }
+    async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {
+        self.approvals(caller).await
+    }
+    async fn command(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        command_id: CommandId,
+        command: RunCommand,
+    ) -> Result<CommandAnswer, ApiError> {
+        self.command(caller, run_id, command_id, command).await
+    }
+    async fn decide_approval(
+        &self,
+        caller: &Caller,
+        approval_id: ApprovalId,
+        decision: ApprovalDecision,
+        reason: String,
+        subject_digest: Option<String>,
+        command_id: CommandId,
+    ) -> Result<(RunId, CommandAnswer), ApiError> {
+        self.decide_approval(caller, approval_id, decision, reason, subject_digest, command_id).await
+    }
+    async fn watch(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        after_seq: u64,
+    ) -> Result<mpsc::Receiver<Result<WatchItem, ApiError>>, ApiError> {
+        self.watch(caller, run_id, after_seq).await
+    }
+    async fn replay(&self, caller: &Caller, run_id: RunId, at_seq: u64) -> Result<RunEnvelope, ApiError> {
+        self.replay(caller, run_id, at_seq).await
+    }
+    async fn export(&self, caller: &Caller, run_id: RunId) -> Result<(TenantId, RunKey, Vec<StoredEvent>), ApiError> {
+        self.export(caller, run_id).await
+    }
+}

@@ -1,0 +1,288 @@
+//! A node of a few lines for tests: runs in a map, scripted refusals, watches fed by hand.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use signalbox_domain::identity::{Actor, Role, Visibility};
+use signalbox_domain::ids::{ActorId, AgentId, ApprovalId, CommandId, RunId, RunKey, StepId, TenantId};
+use signalbox_domain::run::append::{CommandAnswer, OpenApproval, RunProjection};
+use signalbox_domain::run::chain::{EventHash, StoredEvent};
+use signalbox_domain::run::decide::RunCommand;
+use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason};
+use signalbox_domain::run::plan::{ApprovalRequirement, Plan};
+use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::run::submission::Submission;
+use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::directory::{RunFilter, RunRow};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::api::{ApiError, Caller, RunApi, Submitted, WatchItem};
+
+/// One event of a fake journal.
+pub(crate) fn event(seq: u64, visibility: Visibility) -> StoredEvent {
+    StoredEvent {
+        run_key: RunKey::new(Uuid::from_u128(1)),
+        seq,
+        at: UnixMicros(1_000 * i64::try_from(seq).unwrap()),
+        actor: Actor::system(),
+        visibility,
+        kind: "run-started".to_owned(),
+        version: 1,
+        body: b"{}".to_vec(),
+        prev_hash: EventHash::ZERO,
+        hash: EventHash([u8::try_from(seq % 251).unwrap(); 32]),
+    }
+}
+
+/// A run without steps in a given status.
+pub(crate) fn envelope(run_id: RunId, tenant: &TenantId, status: RunStatus) -> RunEnvelope {
+    RunEnvelope {
+        run_key: RunKey::new(run_id.uuid()),
+        run_id,
+        tenant_id: tenant.clone(),
+        root_agent_id: AgentId::new("ref.research").unwrap(),
+        root_agent_semver: "1.0.0".to_owned(),
+        parent_run_id: None,
+        forked_from_run_id: None,
+        pipeline_id: None,
+        pipeline_semver: None,
+        surface: "api".to_owned(),
+        mode: "balanced".to_owned(),
+        submitted_by: Actor { actor_id: ActorId::new("somebody").unwrap(), role: Role::Service },
+        scopes: Vec::new(),
+        submission_hash: String::new(),
+        provenance_bundle_id: String::new(),
+        submitted_at: UnixMicros(5),
+        status,
+        started: true,
+        begun: true,
+        hold: None,
+        permitted_step: None,
+        plan: Arc::new(Plan { steps: Vec::new(), max_parallel: None }),
+        inputs: Arc::new(Value::Null),
+        steps: Vec::new(),
+        step_attempts: BTreeMap::new(),
+        tool_calls: Vec::new(),
+        approvals: Vec::new(),
+        intermediate_artifacts: Vec::new(),
+        evidence_trail: Vec::new(),
+        decision_rationale: Vec::new(),
+        outputs: Vec::new(),
+        cost_ledger: Default::default(),
+        grants: Vec::new(),
+        run_budgets: Vec::new(),
+        grant_uses: BTreeMap::new(),
+        end: None,
+        finished_at: None,
+        closed: status.is_terminal(),
+        last_seq: 3,
+        last_at: UnixMicros(9),
+    }
+}
+
+#[derive(Default)]
+struct State {
+    runs: BTreeMap<(TenantId, RunId), RunEnvelope>,
+    refusal: Option<ApiError>,
+    denial: Option<CommandAnswer>,
+    journal: Vec<StoredEvent>,
+    watch: Option<mpsc::Receiver<Result<WatchItem, ApiError>>>,
+    submissions: Vec<Submission>,
+    commands: Vec<(CommandId, RunCommand)>,
+    filters: Vec<RunFilter>,
+}
+
+/// The node.
+#[derive(Default)]
+pub(crate) struct FakeNode(Mutex<State>);
+
+impl FakeNode {
+    /// Every method refuses with this.
+    pub(crate) fn refuse_with(&self, error: ApiError) {
+        self.0.lock().unwrap().refusal = Some(error);
+    }
+    /// Commands are answered with this denial.
+    pub(crate) fn deny_with(&self, code: &str) {
+        let answer = CommandAnswer { accepted: false, code: code.to_owned(), message: "no".to_owned(), seq: 3 };
+        self.0.lock().unwrap().denial = Some(answer);
+    }
+    /// Puts a run there.
+    pub(crate) fn hold(&self, envelope: RunEnvelope) {
+        let key = (envelope.tenant_id.clone(), envelope.run_id);
+        self.0.lock().unwrap().runs.insert(key, envelope);
+    }
+    /// What `watch` replays from the cursor on, and `export` gives.
+    pub(crate) fn record(&self, journal: Vec<StoredEvent>) {
+        self.0.lock().unwrap().journal = journal;
+    }
+    /// The next `watch` reads from here instead of the journal.
+    pub(crate) fn watch_from(&self, source: mpsc::Receiver<Result<WatchItem, ApiError>>) {
+        self.0.lock().unwrap().watch = Some(source);
+    }
+    /// Everything submitted.
+    pub(crate) fn submissions(&self) -> Vec<Submission> {
+        self.0.lock().unwrap().submissions.clone()
+    }
+    /// Every command.
+    pub(crate) fn commands(&self) -> Vec<(CommandId, RunCommand)> {
+        self.0.lock().unwrap().commands.clone()
+    }
+    /// Every filter of `list`.
+    pub(crate) fn filters(&self) -> Vec<RunFilter> {
+        self.0.lock().unwrap().filters.clone()
+    }
+
+    fn find(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
+        let state = self.0.lock().unwrap();
+        if let Some(refusal) = &state.refusal {
+            return Err(refusal.clone());
+        }
+        state.runs.get(&(caller.tenant_id.clone(), run_id)).cloned().ok_or(ApiError::NoSuchRun(run_id.to_string()))
+    }
+
+    fn answer(&self) -> CommandAnswer {
+        let accepted = CommandAnswer { accepted: true, code: "ok".to_owned(), message: String::new(), seq: 4 };
+        self.0.lock().unwrap().denial.clone().unwrap_or(accepted)
+    }
+}
+
+#[async_trait]
+impl RunApi for FakeNode {
+    async fn submit(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+    ) -> Result<Submitted, ApiError> {
+        if let Some(refusal) = self.0.lock().unwrap().refusal.clone() {
+            return Err(refusal);
+        }
+        let run_id = run_id.unwrap_or_else(|| RunId::new(Uuid::from_u128(99)));
+        let replayed = self.find(caller, run_id).is_ok();
+        self.hold(envelope(run_id, &caller.tenant_id, RunStatus::Queued));
+        self.0.lock().unwrap().submissions.push(submission);
+        Ok(Submitted { run_id, replayed, status: RunStatus::Queued })
+    }
+
+    async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
+        self.find(caller, run_id)
+    }
+
+    async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError> {
+        let mut state = self.0.lock().unwrap();
+        if let Some(refusal) = &state.refusal {
+            return Err(refusal.clone());
+        }
+        state.filters.push(filter.clone());
+        let rows = state
+            .runs
+            .values()
+            .rev()
+            .filter(|run| run.tenant_id == caller.tenant_id)
+            .filter(|run| filter.before.is_none_or(|before| run.run_key < before))
+            .filter(|run| filter.status.is_empty() || filter.status.contains(&run.status))
+            .take(filter.limit)
+            .map(|run| RunRow {
+                run_key: run.run_key,
+                run_id: run.run_id,
+                pipeline_id: None,
+                root_agent_id: run.root_agent_id.to_string(),
+                submitted_at: run.submitted_at,
+                last_seq: run.last_seq,
+                last_at: run.last_at,
+                projection: RunProjection {
+                    status: run.status,
+                    closed: run.closed,
+                    total_cost_micros: 1_500_000,
+                    percent: 50,
+                    waiting_for: None,
+                    wake_at: None,
+                    open_approvals: Vec::new(),
+                },
+            })
+            .collect();
+        Ok(rows)
+    }
+
+    async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {
+        let state = self.0.lock().unwrap();
+        if let Some(refusal) = &state.refusal {
+            return Err(refusal.clone());
+        }
+        let own = state.runs.values().filter(|run| run.tenant_id == caller.tenant_id);
+        Ok(own.map(|run| (run.run_id, question(run.run_id))).collect())
+    }
+
+    async fn command(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        command_id: CommandId,
+        command: RunCommand,
+    ) -> Result<CommandAnswer, ApiError> {
+        self.find(caller, run_id)?;
+        self.0.lock().unwrap().commands.push((command_id, command));
+        Ok(self.answer())
+    }
+
+    async fn decide_approval(
+        &self,
+        caller: &Caller,
+        approval_id: ApprovalId,
+        _decision: ApprovalDecision,
+        _reason: String,
+        _subject_digest: Option<String>,
+        _command_id: CommandId,
+    ) -> Result<(RunId, CommandAnswer), ApiError> {
+        let run_id = RunId::new(approval_id.uuid());
+        self.find(caller, run_id)
+            .map_err(|error| if let ApiError::NoSuchRun(id) = error { ApiError::NoSuchApproval(id) } else { error })?;
+        Ok((run_id, self.answer()))
+    }
+
+    async fn watch(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        after_seq: u64,
+    ) -> Result<mpsc::Receiver<Result<WatchItem, ApiError>>, ApiError> {
+        self.find(caller, run_id)?;
+        let mut state = self.0.lock().unwrap();
+        if let Some(source) = state.watch.take() {
+            return Ok(source);
+        }
+        let (sender, receiver) = mpsc::channel(state.journal.len().max(1));
+        for event in state.journal.iter().filter(|event| event.seq > after_seq) {
+            sender.try_send(Ok(WatchItem::Event(event.clone()))).unwrap();
+        }
+        Ok(receiver)
+    }
+
+    async fn replay(&self, caller: &Caller, run_id: RunId, at_seq: u64) -> Result<RunEnvelope, ApiError> {
+        let mut envelope = self.find(caller, run_id)?;
+        envelope.last_seq = at_seq;
+        Ok(envelope)
+    }
+
+    async fn export(&self, caller: &Caller, run_id: RunId) -> Result<(TenantId, RunKey, Vec<StoredEvent>), ApiError> {
+        let run = self.find(caller, run_id)?;
+        Ok((run.tenant_id, run.run_key, self.0.lock().unwrap().journal.clone()))
+    }
+}
+
+fn question(run_id: RunId) -> OpenApproval {
+    OpenApproval {
+        approval_id: ApprovalId::new(run_id.uuid()),
+        step_id: StepId::new("assemble.gate").unwrap(),
+        requirement: ApprovalRequirement::UserConfirmBeforeProceed,
+        prompt: "Publish?".to_owned(),
+        reason: ApprovalReason::Gate,
+        subject_digest: "0".repeat(64),
+        requested_at_unix_ms: UnixMs(1),
+        expires_at_unix_ms: UnixMs(2),
+    }
+}

@@ -1,0 +1,176 @@
+//! Listening, health, reflection, limits and the orderly end.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use signalbox_ports::clock::Ids;
+use signalbox_proto::v1;
+use signalbox_proto::v1::run_service_server::RunServiceServer;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tonic::transport::server::TcpIncoming;
+use tonic_health::ServingStatus;
+
+use crate::api::RunApi;
+use crate::identity::{Identify, IdentityNotConfigured, check_listen};
+use crate::service::Runs;
+use crate::watch::WatchLimits;
+
+/// Largest message that is accepted, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Requests of one connection that are worked on at once.
+const REQUESTS_PER_CONNECTION_MAX: usize = 256;
+/// Streams one connection may have open.
+const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
+/// Largest block of headers, in bytes.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// How often a silent connection is asked whether it is still there.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(30);
+/// How long it has to answer.
+const KEEPALIVE_WITHIN: Duration = Duration::from_secs(10);
+/// How long requests in work may take once the server drains.
+const DRAIN_WITHIN: Duration = Duration::from_secs(20);
+
+/// Bounds an operator may set.
+#[derive(Debug, Clone, Copy)]
+pub struct ServeLimits {
+    /// Watches open at once, over all connections.
+    pub watches_max: usize,
+    /// What one watch may hold.
+    pub watch: WatchLimits,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self { watches_max: 1_024, watch: WatchLimits { buffer: 256, stall: Duration::from_secs(10) } }
+    }
+}
+
+/// What is served, and to whom.
+#[derive(Clone)]
+pub struct Edge {
+    /// The node.
+    pub api: Arc<dyn RunApi>,
+    /// Tells callers apart.
+    pub identity: Arc<dyn Identify>,
+    /// Fresh ids for commands whose caller names none.
+    pub ids: Arc<dyn Ids>,
+    /// Bounds.
+    pub limits: ServeLimits,
+}
+
+/// Why serving did not begin or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address may not be served with this identity.
+    #[error(transparent)]
+    IdentityNotConfigured(#[from] IdentityNotConfigured),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {listen}")]
+    Listen {
+        /// The address.
+        listen: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The machinery below failed.
+    #[error("the server failed")]
+    Transport(#[from] tonic::transport::Error),
+    /// The service descriptions compiled into this binary cannot be read.
+    #[error("the service descriptions are broken")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+impl ServeError {
+    /// Stable code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::IdentityNotConfigured(_) => IdentityNotConfigured::CODE,
+            Self::Listen { .. } => "listen-failed",
+            Self::Transport(_) => "server-failed",
+            Self::Reflection(_) => "reflection-failed",
+        }
+    }
+}
+
+/// Takes the address, unless the identity forbids it.
+pub async fn bind(listen: SocketAddr, identity: &dyn Identify) -> Result<TcpListener, ServeError> {
+    check_listen(listen, identity)?;
+    TcpListener::bind(listen).await.map_err(|source| ServeError::Listen { listen, source })
+}
+
+/// Serves until `shutdown` is ready, then drains: health says no, watches end with a cursor to go on from, requests in
+/// work are finished, and connections close.
+pub async fn serve(
+    listener: TcpListener,
+    edge: Edge,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let watches = Arc::new(Semaphore::new(edge.limits.watches_max));
+    serve_watched(listener, edge, watches, shutdown).await
+}
+
+/// The same over given places for watches.
+pub(crate) async fn serve_watched(
+    listener: TcpListener,
+    edge: Edge,
+    watches: Arc<Semaphore>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+    let listen = listener.local_addr().map_err(|source| ServeError::Listen { listen: unknown, source })?;
+    check_listen(listen, edge.identity.as_ref())?;
+    let (drain, draining) = watch::channel(false);
+    let runs = Runs {
+        api: edge.api,
+        identity: edge.identity,
+        ids: edge.ids,
+        watch_limits: edge.limits.watch,
+        watches,
+        draining,
+    };
+    let runs = RunServiceServer::new(runs).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let name = name_of(&runs);
+    health.set_service_status(name, ServingStatus::Serving).await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(v1::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let stop = async {
+        shutdown.await;
+        health.set_service_status("", ServingStatus::NotServing).await;
+        health.set_service_status(name, ServingStatus::NotServing).await;
+        drain.send_replace(true);
+    };
+    let mut stopped = drain.subscribe();
+    let serving = tonic::transport::Server::builder()
+        .concurrency_limit_per_connection(REQUESTS_PER_CONNECTION_MAX)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
+        .http2_keepalive_timeout(Some(KEEPALIVE_WITHIN))
+        .add_service(health_service)
+        .add_service(reflection)
+        .add_service(runs)
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop);
+    tokio::select! {
+        result = serving => result.map_err(ServeError::from),
+        () = async {
+            // The sender lives as long as this function, so the wait cannot fail.
+            let _ = stopped.wait_for(|draining| *draining).await;
+            tokio::time::sleep(DRAIN_WITHIN).await;
+        } => {
+            tracing::warn!("requests were still in work after the time to drain; they are cut");
+            Ok(())
+        }
+    }
+}
+
+// The name under which a service is known to health checks.
+fn name_of<S: tonic::server::NamedService>(_service: &S) -> &'static str {
+    S::NAME
+}

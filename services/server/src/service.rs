@@ -1,0 +1,270 @@
+//! `RunService`: each method identifies the caller, reads the request strictly, asks the node and converts the answer.
+
+use std::sync::Arc;
+
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, stream};
+use signalbox_domain::identity::Visibility;
+use signalbox_domain::ids::{ApprovalId, CommandId, RunId};
+use signalbox_domain::run::append::CommandAnswer;
+use signalbox_domain::run::chain::StoredEvent;
+use signalbox_ports::clock::Ids;
+use signalbox_ports::directory::{PAGE_ROWS_MAX, RunFilter};
+use signalbox_proto::v1::{self, run_service_server::RunService};
+use tokio::sync::{Semaphore, watch};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use crate::api::{Caller, ErrorKind, RunApi};
+use crate::errors::Refusal;
+use crate::identity::Identify;
+use crate::watch::{Relay, WatchLimits};
+use crate::{convert, errors, page, validate};
+
+/// Most events one message of an export holds.
+const EXPORT_EVENTS_MAX: usize = 100;
+/// Size of the bodies at which a message of an export is sent although it could hold more events, in bytes.
+const EXPORT_BYTES: usize = 1 << 20;
+
+/// The service over one node.
+pub(crate) struct Runs {
+    pub(crate) api: Arc<dyn RunApi>,
+    pub(crate) identity: Arc<dyn Identify>,
+    pub(crate) ids: Arc<dyn Ids>,
+    pub(crate) watch_limits: WatchLimits,
+    pub(crate) watches: Arc<Semaphore>,
+    pub(crate) draining: watch::Receiver<bool>,
+}
+
+impl Runs {
+    fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
+        self.identity.identify(metadata)
+    }
+
+    // Who names no command of its own cannot say it twice either, so any fresh id will do.
+    fn command_id(&self, text: &str) -> Result<CommandId, Refusal> {
+        Ok(validate::optional_id("command_id", text)?.unwrap_or_else(|| CommandId::new(self.ids.fresh())))
+    }
+
+    async fn submit(&self, request: Request<v1::SubmitRunRequest>) -> Result<v1::SubmitRunResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let request = request.into_inner();
+        let run_id: Option<RunId> = validate::optional_id("run_id", &request.run_id)?;
+        let submission = validate::submission(&request.submission_json)?;
+        let submitted = self.api.submit(&caller, run_id, submission).await?;
+        Ok(v1::SubmitRunResponse { run_id: submitted.run_id.to_string(), replayed: submitted.replayed })
+    }
+
+    async fn get(&self, request: Request<v1::GetRunRequest>) -> Result<v1::GetRunResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let run_id = validate::id("run_id", &request.get_ref().run_id)?;
+        let envelope = self.api.get(&caller, run_id).await?;
+        Ok(v1::GetRunResponse { run: Some(convert::run(&envelope, sees_envelope(&caller))?) })
+    }
+
+    async fn list(&self, request: Request<v1::ListRunsRequest>) -> Result<v1::ListRunsResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let request = request.into_inner();
+        let size = validate::page_size(request.page_size)?;
+        let status = validate::statuses(&request.status)?;
+        let pipeline_id = validate::pipeline(&request.pipeline_id)?;
+        let listing = page::Listing { tenant: &caller.tenant_id, status: &status, pipeline: pipeline_id.as_ref() };
+        let before = page::read(&request.page_token, listing)?;
+        // One row more than the page tells whether there is another page; the largest page has to guess.
+        let limit = (size + 1).min(PAGE_ROWS_MAX);
+        let filter = RunFilter { status: status.clone(), pipeline_id: pipeline_id.clone(), before, limit };
+        let mut rows = self.api.list(&caller, filter).await?;
+        let more = rows.len() > size || (size == PAGE_ROWS_MAX && rows.len() == size);
+        rows.truncate(size);
+        let next_page_token = match rows.last() {
+            Some(last) if more => page::token(last.run_key, listing),
+            Some(_) | None => String::new(),
+        };
+        Ok(v1::ListRunsResponse { runs: rows.into_iter().map(convert::row).collect(), next_page_token })
+    }
+
+    async fn watch(&self, request: Request<v1::WatchRunRequest>) -> Result<WatchStream, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let request = request.into_inner();
+        let run_id = validate::id("run_id", &request.run_id)?;
+        let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
+            return Err(Refusal::new(
+                ErrorKind::Overloaded,
+                "too-many-watches",
+                "too many watches are open; try later",
+            ));
+        };
+        let source = self.api.watch(&caller, run_id, request.after_seq).await?;
+        let relay = Relay {
+            sees: caller.actor.role.sees(),
+            after_seq: request.after_seq,
+            limits: self.watch_limits,
+            draining: self.draining.clone(),
+            permit,
+        };
+        Ok(relay.start(source).boxed())
+    }
+
+    async fn control(&self, request: Request<v1::ControlRunRequest>) -> Result<v1::ControlRunResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let request = request.into_inner();
+        let run_id: RunId = validate::id("run_id", &request.run_id)?;
+        let command_id = self.command_id(&request.command_id)?;
+        let command = validate::command(request)?;
+        let answer = self.api.command(&caller, run_id, command_id, command).await?;
+        let seq = accepted(&answer, run_id)?;
+        let envelope = self.api.get(&caller, run_id).await?;
+        Ok(v1::ControlRunResponse { status: envelope.status.as_str().to_owned(), seq })
+    }
+
+    async fn replay(&self, request: Request<v1::ReplayRunRequest>) -> Result<v1::ReplayRunResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let run_id = validate::id("run_id", &request.get_ref().run_id)?;
+        let at_seq = request.get_ref().at_seq;
+        if at_seq == 0 {
+            return Err(validate::bad("field-missing", "at_seq", "`at_seq` is missing; the first event is 1"));
+        }
+        let envelope = self.api.replay(&caller, run_id, at_seq).await?;
+        if !sees_envelope(&caller) {
+            return Err(above_standing("the envelope of a run"));
+        }
+        Ok(v1::ReplayRunResponse { envelope_json: convert::envelope_json(&envelope)?.into() })
+    }
+
+    async fn export(&self, request: Request<v1::ExportRunRequest>) -> Result<ExportStream, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let run_id = validate::id("run_id", &request.get_ref().run_id)?;
+        let (tenant, run_key, events) = self.api.export(&caller, run_id).await?;
+        // A journal with gaps cannot be told from a forged one, so an export is whole or refused.
+        if events.iter().any(|event| event.visibility > caller.actor.role.sees()) {
+            return Err(above_standing("the whole journal of this run"));
+        }
+        let mut head = Some((tenant.to_string(), run_key.to_string()));
+        let messages = chunks(events).into_iter().map(move |chunk| {
+            let (tenant_id, run_key) = head.take().unwrap_or_default();
+            let events = chunk.into_iter().map(convert::event).collect();
+            Ok(v1::ExportRunResponse { tenant_id, run_key, events })
+        });
+        Ok(stream::iter(messages).boxed())
+    }
+
+    async fn approvals(
+        &self,
+        request: Request<v1::ListApprovalsRequest>,
+    ) -> Result<v1::ListApprovalsResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let open = self.api.approvals(&caller).await?;
+        Ok(v1::ListApprovalsResponse { approvals: open.into_iter().map(convert::approval).collect() })
+    }
+
+    async fn decide(&self, request: Request<v1::DecideApprovalRequest>) -> Result<v1::DecideApprovalResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let request = request.into_inner();
+        let approval_id: ApprovalId = validate::id("approval_id", &request.approval_id)?;
+        let decision = validate::decision(request.decision)?;
+        let reason = validate::reason(request.reason)?;
+        let digest = validate::digest("subject_digest", request.subject_digest)?;
+        let command_id = self.command_id(&request.command_id)?;
+        let (run_id, answer) =
+            self.api.decide_approval(&caller, approval_id, decision, reason, digest, command_id).await?;
+        accepted(&answer, run_id).map_err(|error| error.with("approvalId", approval_id.to_string()))?;
+        let envelope = self.api.get(&caller, run_id).await?;
+        Ok(v1::DecideApprovalResponse { run_id: run_id.to_string(), status: envelope.status.as_str().to_owned() })
+    }
+}
+
+/// An envelope holds calls, arguments and grants, which are shown from operators of the tenant up (DSH-010).
+fn sees_envelope(caller: &Caller) -> bool {
+    caller.actor.role.sees() >= Visibility::TenantOperator
+}
+
+fn above_standing(what: &str) -> Refusal {
+    Refusal::new(
+        ErrorKind::PermissionDenied,
+        "not-authorized",
+        format!("{what} is above the standing of this credential"),
+    )
+}
+
+fn accepted(answer: &CommandAnswer, run_id: RunId) -> Result<u64, Refusal> {
+    if answer.accepted {
+        return Ok(answer.seq);
+    }
+    Err(errors::denied(&answer.code, &answer.message)
+        .with("runId", run_id.to_string())
+        .with("seq", answer.seq.to_string()))
+}
+
+// At least one message, so that even an empty export says whose it is.
+fn chunks(events: Vec<StoredEvent>) -> Vec<Vec<StoredEvent>> {
+    let mut chunks = vec![Vec::new()];
+    let mut bytes = 0;
+    for event in events {
+        let full = chunks.last().is_some_and(|chunk| chunk.len() >= EXPORT_EVENTS_MAX || bytes >= EXPORT_BYTES);
+        if full {
+            chunks.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += event.body.len();
+        if let Some(chunk) = chunks.last_mut() {
+            chunk.push(event);
+        }
+    }
+    chunks
+}
+
+type WatchStream = BoxStream<'static, Result<v1::WatchRunResponse, Status>>;
+type ExportStream = BoxStream<'static, Result<v1::ExportRunResponse, Status>>;
+
+fn answer<T>(result: Result<T, Refusal>) -> Result<Response<T>, Status> {
+    result.map(Response::new).map_err(|error| errors::to_status(&error))
+}
+
+#[tonic::async_trait]
+impl RunService for Runs {
+    type WatchRunStream = WatchStream;
+    type ExportRunStream = ExportStream;
+
+    async fn submit_run(
+        &self,
+        request: Request<v1::SubmitRunRequest>,
+    ) -> Result<Response<v1::SubmitRunResponse>, Status> {
+        answer(self.submit(request).await)
+    }
+    async fn get_run(&self, request: Request<v1::GetRunRequest>) -> Result<Response<v1::GetRunResponse>, Status> {
+        answer(self.get(request).await)
+    }
+    async fn list_runs(&self, request: Request<v1::ListRunsRequest>) -> Result<Response<v1::ListRunsResponse>, Status> {
+        answer(self.list(request).await)
+    }
+    async fn watch_run(&self, request: Request<v1::WatchRunRequest>) -> Result<Response<WatchStream>, Status> {
+        answer(self.watch(request).await)
+    }
+    async fn control_run(
+        &self,
+        request: Request<v1::ControlRunRequest>,
+    ) -> Result<Response<v1::ControlRunResponse>, Status> {
+        answer(self.control(request).await)
+    }
+    async fn replay_run(
+        &self,
+        request: Request<v1::ReplayRunRequest>,
+    ) -> Result<Response<v1::ReplayRunResponse>, Status> {
+        answer(self.replay(request).await)
+    }
+    async fn export_run(&self, request: Request<v1::ExportRunRequest>) -> Result<Response<ExportStream>, Status> {
+        answer(self.export(request).await)
+    }
+    async fn list_approvals(
+        &self,
+        request: Request<v1::ListApprovalsRequest>,
+    ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
+        answer(self.approvals(request).await)
+    }
+    async fn decide_approval(
+        &self,
+        request: Request<v1::DecideApprovalRequest>,
+    ) -> Result<Response<v1::DecideApprovalResponse>, Status> {
+        answer(self.decide(request).await)
+    }
+}

@@ -1,0 +1,138 @@
+//! The edge over a real connection, in front of a fake node.
+
+mod errors;
+mod requests;
+mod watching;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use signalbox_domain::identity::{Actor, Role};
+use signalbox_domain::ids::{ActorId, RunId, TenantId};
+use signalbox_domain::run::status::RunStatus;
+use signalbox_ports::clock::Ids;
+use signalbox_proto::v1::run_service_client::RunServiceClient;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, Endpoint};
+use tonic_types::StatusExt;
+use uuid::Uuid;
+
+use crate::api::{Caller, ErrorKind};
+use crate::errors::Refusal;
+use crate::fake::{FakeNode, envelope};
+use crate::identity::Identify;
+use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
+use crate::watch::WatchLimits;
+
+struct RandomIds;
+
+impl Ids for RandomIds {
+    fn fresh(&self) -> Uuid {
+        Uuid::new_v4()
+    }
+}
+
+/// Believes the metadata `tenant` and `role`; for tests only.
+struct Claims;
+
+impl Identify for Claims {
+    fn identify(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
+        let claim = |name: &str| metadata.get(name).and_then(|value| value.to_str().ok());
+        let role = match claim("role") {
+            None => Role::PlatformOperator,
+            Some("customer") => Role::Customer,
+            Some("creator") => Role::Creator,
+            Some("tenant-operator") => Role::TenantOperator,
+            Some(_) => return Err(Refusal::new(ErrorKind::PermissionDenied, "unauthenticated", "no")),
+        };
+        let tenant_id = TenantId::new(claim("tenant").unwrap_or("acme")).unwrap();
+        let actor = Actor { actor_id: ActorId::new("tester").unwrap(), role };
+        Ok(Caller { tenant_id, actor, scopes: Vec::new(), surface: "api" })
+    }
+    fn loopback_only(&self) -> bool {
+        true
+    }
+}
+
+struct Fixture {
+    node: Arc<FakeNode>,
+    client: RunServiceClient<Channel>,
+    channel: Channel,
+    watches: Arc<Semaphore>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
+}
+
+impl Fixture {
+    /// Waits until the server has ended every watch.
+    async fn until_watches_are_free(&self) {
+        drop(self.watches.acquire_many(WATCHES_MAX).await.unwrap());
+    }
+}
+
+const WATCHES_MAX: u32 = 2;
+const STALL: Duration = Duration::from_millis(50);
+
+async fn fixture() -> Fixture {
+    let node = Arc::new(FakeNode::default());
+    let edge = Edge {
+        api: node.clone(),
+        identity: Arc::new(Claims),
+        ids: Arc::new(RandomIds),
+        limits: ServeLimits { watches_max: WATCHES_MAX as usize, watch: WatchLimits { buffer: 2, stall: STALL } },
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let watches = Arc::new(Semaphore::new(WATCHES_MAX as usize));
+    let serving = tokio::spawn(serve_watched(listener, edge, watches.clone(), async {
+        let _ = stopped.await;
+    }));
+    let channel = Endpoint::try_from(format!("http://{address}"))
+        .unwrap()
+        .initial_stream_window_size(65_535)
+        .connect()
+        .await
+        .unwrap();
+    let client = RunServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20);
+    Fixture { node, client, channel, watches, stop: Some(stop), serving }
+}
+
+fn run_id(n: u128) -> RunId {
+    RunId::new(Uuid::from_u128(n))
+}
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+/// A fixture that holds run 1 of tenant `acme`.
+async fn with_a_run() -> Fixture {
+    let fixture = fixture().await;
+    fixture.node.hold(envelope(run_id(1), &tenant("acme"), RunStatus::Running));
+    fixture
+}
+
+fn as_role<T>(role: &'static str, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert("role", role.parse().unwrap());
+    request
+}
+
+fn as_tenant<T>(tenant: &'static str, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert("tenant", tenant.parse().unwrap());
+    request
+}
+
+fn reason(status: &Status) -> String {
+    status.get_details_error_info().map(|info| info.reason).unwrap_or_default()
+}
+
+fn field(status: &Status) -> String {
+    status.get_details_bad_request().map(|bad| bad.field_violations[0].field.clone()).unwrap_or_default()
+}

@@ -1,0 +1,83 @@
+//! Lists of runs and of open questions.
+
+use async_trait::async_trait;
+use signalbox_domain::ids::{PipelineId, RunId, RunKey, TenantId};
+use signalbox_domain::run::append::{OpenApproval, RunProjection};
+use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
+use signalbox_ports::journal::StoreError;
+use sqlx::QueryBuilder;
+use sqlx::sqlite::SqliteRow;
+
+use super::SqliteStore;
+use super::rows::{blob, cell, count, failed, int, json, uuid, word};
+
+#[async_trait]
+impl Directory for SqliteStore {
+    async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
+        let limit = if filter.limit == 0 { PAGE_ROWS_MAX } else { filter.limit.min(PAGE_ROWS_MAX) };
+        let mut query = QueryBuilder::new(
+            "SELECT d.*, r.run_id, r.last_seq, r.last_at, r.closed, r.wake_at_ms FROM run_dashboard AS d \
+             JOIN runs AS r ON r.run_key = d.run_key WHERE d.tenant = ",
+        );
+        query.push_bind(tenant.to_string());
+        if !filter.status.is_empty() {
+            query.push(" AND d.status IN (");
+            let mut statuses = query.separated(", ");
+            for status in &filter.status {
+                statuses.push_bind(status.as_str());
+            }
+            query.push(")");
+        }
+        if let Some(pipeline) = &filter.pipeline_id {
+            query.push(" AND d.pipeline_id = ").push_bind(pipeline.to_string());
+        }
+        if let Some(before) = filter.before {
+            query.push(" AND d.run_key < ").push_bind(blob(before.uuid()));
+        }
+        query.push(" ORDER BY d.run_key DESC LIMIT ").push_bind(int(limit as u64));
+        let rows = query.build().fetch_all(&self.readers).await.map_err(failed("list runs"))?;
+        // One row that cannot be read must not hide the others.
+        Ok(rows.iter().filter_map(|row| readable("a run", run_row(row))).collect())
+    }
+
+    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT r.run_id, a.body FROM approvals AS a JOIN runs AS r ON r.run_key = a.run_key \
+             WHERE a.tenant = ? ORDER BY a.requested_at_ms, a.approval_id LIMIT ?",
+        )
+        .bind(tenant.as_str())
+        .bind(int(OPEN_APPROVALS_MAX as u64))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(failed("list approvals"))?;
+        let parse = |row| Ok((RunId::new(uuid(row, "run_id")?), json(row, "body")?));
+        Ok(rows.iter().filter_map(|row| readable("an approval", parse(row))).collect())
+    }
+}
+
+fn readable<T>(what: &str, row: Result<T, String>) -> Option<T> {
+    row.inspect_err(|problem| tracing::error!(problem, "{what} in a list cannot be read")).ok()
+}
+
+fn run_row(row: &SqliteRow) -> Result<RunRow, String> {
+    let pipeline_id = cell::<Option<String>>(row, "pipeline_id")?.map(PipelineId::new).transpose();
+    Ok(RunRow {
+        run_key: RunKey::new(uuid(row, "run_key")?),
+        run_id: RunId::new(uuid(row, "run_id")?),
+        pipeline_id: pipeline_id.map_err(|error| error.to_string())?,
+        root_agent_id: cell(row, "root_agent_id")?,
+        submitted_at: UnixMicros(cell(row, "submitted_at")?),
+        last_seq: count(row, "last_seq")?,
+        last_at: UnixMicros(cell(row, "last_at")?),
+        projection: RunProjection {
+            status: word(row, "status")?,
+            closed: cell(row, "closed")?,
+            total_cost_micros: cell(row, "total_cost_micros")?,
+            percent: cell(row, "percent")?,
+            waiting_for: cell(row, "waiting_for")?,
+            wake_at: cell::<Option<i64>>(row, "wake_at_ms")?.map(UnixMs),
+            open_approvals: json(row, "open_approvals")?,
+        },
+    })
+}

@@ -1,0 +1,161 @@
+//! Governance changes and meters.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use signalbox_domain::governance::budget::{Budget, MeteredBudget, roll};
+use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
+use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
+use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::governance::{Governance, check_budget, check_readable, opening};
+use signalbox_ports::journal::StoreError;
+use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
+
+use super::SqliteStore;
+use super::append::metered;
+use super::rows::{cell, count, failed, int, json, uuid};
+
+#[async_trait]
+impl Governance for SqliteStore {
+    async fn epoch(&self) -> Result<(StoreIncarnation, u64), StoreError> {
+        let row = sqlx::query("SELECT incarnation, epoch FROM store_meta").fetch_one(&self.readers).await;
+        let row = row.map_err(failed("read the epoch"))?;
+        let unreadable = |problem| StoreError::Unavailable(format!("the epoch cannot be read: {problem}"));
+        let incarnation = uuid(&row, "incarnation").map_err(unreadable)?;
+        Ok((StoreIncarnation::new(incarnation), count(&row, "epoch").map_err(unreadable)?))
+    }
+
+    async fn changes(&self, after_epoch: u64) -> Result<Vec<EpochChange>, StoreError> {
+        changes_after(&self.readers, after_epoch).await
+    }
+
+    async fn change(&self, change: GovernanceChange, by: &ActorId) -> Result<EpochChange, StoreError> {
+        let (clock, by) = (Arc::clone(&self.clock), by.clone());
+        // The writer's transaction is the exclusive lock: no append can be in one at the same time.
+        self.writer
+            .transact(move |conn| Box::pin(async move { write_change(conn, change, by.as_str(), clock.now()).await }))
+            .await
+    }
+
+    async fn put_budget(&self, budget: Budget) -> Result<(), StoreError> {
+        let clock = Arc::clone(&self.clock);
+        self.writer
+            .transact(move |conn| Box::pin(async move { put_budget(conn, &budget, clock.now_micros()).await }))
+            .await
+    }
+
+    async fn retire_budget(&self, budget: &BudgetId) -> Result<(), StoreError> {
+        let budget = budget.to_string();
+        self.writer
+            .transact(move |conn| {
+                Box::pin(async move {
+                    sqlx::query("UPDATE meters SET retired = 1 WHERE budget_id = ?")
+                        .bind(budget)
+                        .execute(conn)
+                        .await
+                        .map_err(failed("retire a budget"))?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+
+    async fn budgets(&self) -> Result<Vec<MeteredBudget>, StoreError> {
+        let now_seconds = seconds(self.clock.now_micros());
+        let rows = sqlx::query("SELECT * FROM meters WHERE retired = 0 ORDER BY budget_id")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(failed("read meters"))?;
+        let rolled = rows.iter().map(|row| {
+            let (mut metered, _) = metered(row).map_err(unreadable_meter)?;
+            roll(&metered.budget, &mut metered.meter, now_seconds);
+            Ok(metered)
+        });
+        rolled.collect()
+    }
+}
+
+/// The changes after an epoch, oldest first. One that cannot be read fails all: nothing may be admitted past it.
+pub(super) async fn changes_after<'e>(
+    on: impl SqliteExecutor<'e>,
+    after_epoch: u64,
+) -> Result<Vec<EpochChange>, StoreError> {
+    let rows = sqlx::query("SELECT epoch, at_ms, body FROM governance_changes WHERE epoch > ? ORDER BY epoch")
+        .bind(int(after_epoch))
+        .fetch_all(on)
+        .await
+        .map_err(failed("read governance changes"))?;
+    let changes = rows.iter().map(|row| {
+        Ok(EpochChange {
+            epoch: count(row, "epoch")?,
+            at_unix_ms: UnixMs(cell(row, "at_ms")?),
+            change: json(row, "body")?,
+        })
+    });
+    changes
+        .collect::<Result<_, String>>()
+        .map_err(|problem| StoreError::Unavailable(format!("a governance change cannot be read: {problem}")))
+}
+
+/// Raises the epoch and writes the change that raised it.
+async fn write_change(
+    conn: &mut SqliteConnection,
+    change: GovernanceChange,
+    by: &str,
+    at_unix_ms: UnixMs,
+) -> Result<EpochChange, StoreError> {
+    let body = check_readable(&change)?;
+    let epoch: i64 = sqlx::query_scalar("UPDATE store_meta SET epoch = epoch + 1 RETURNING epoch")
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(failed("raise the epoch"))?;
+    sqlx::query("INSERT INTO governance_changes (epoch, at_ms, changed_by, body) VALUES (?, ?, ?, ?)")
+        .bind(epoch)
+        .bind(at_unix_ms.0)
+        .bind(by)
+        .bind(body)
+        .execute(conn)
+        .await
+        .map_err(failed("write a governance change"))?;
+    Ok(EpochChange { epoch: u64::try_from(epoch).unwrap_or_default(), at_unix_ms, change })
+}
+
+async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicros) -> Result<(), StoreError> {
+    let row = sqlx::query("SELECT * FROM meters WHERE budget_id = ?")
+        .bind(budget.budget_id.to_string())
+        .fetch_optional(&mut *conn)
+        .await
+        .map_err(failed("read a meter"))?;
+    let kept = row.map(|row| metered(&row).map_err(unreadable_meter)).transpose()?;
+    check_budget(kept.as_ref().map(|(kept, _)| &kept.budget), budget)?;
+    let in_force = kept.as_ref().filter(|(_, retired)| !retired).map(|(kept, _)| &kept.budget);
+    if let Some(change) = opening(in_force, budget) {
+        write_change(conn, change, "system:budgets", now.ms()).await?;
+    }
+    let mut meter = kept.map(|(kept, _)| kept.meter).unwrap_or_default();
+    roll(budget, &mut meter, seconds(now));
+    sqlx::query(
+        "INSERT INTO meters (budget_id, budget, window_start_seconds, consumed, reserved, grace_end_seconds, retired) \
+         VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT (budget_id) DO UPDATE SET budget = excluded.budget, \
+         window_start_seconds = excluded.window_start_seconds, consumed = excluded.consumed, \
+         reserved = excluded.reserved, grace_end_seconds = excluded.grace_end_seconds, retired = 0",
+    )
+    .bind(budget.budget_id.to_string())
+    .bind(check_readable(budget)?)
+    .bind(meter.window_start_unix_seconds)
+    .bind(meter.consumed.0)
+    .bind(meter.reserved.0)
+    .bind(meter.grace_end_unix_seconds)
+    .execute(conn)
+    .await
+    .map_err(failed("write a meter"))?;
+    Ok(())
+}
+
+fn unreadable_meter(problem: String) -> StoreError {
+    StoreError::Unavailable(format!("a meter cannot be read: {problem}"))
+}
+
+const fn seconds(at: UnixMicros) -> i64 {
+    at.0.div_euclid(1_000_000)
+}

@@ -1,0 +1,156 @@
+//! What waits for a run.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use signalbox_domain::ids::{CommandId, RunKey};
+use signalbox_domain::run::append::CommandAnswer;
+use signalbox_domain::time::UnixMs;
+use signalbox_ports::inbox::{ANSWER_KEPT_MS, CommandClass, Delivered, Inbox, InboxCommand, WAITING_COMMANDS_MAX};
+use signalbox_ports::journal::StoreError;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+use super::SqliteStore;
+use super::rows::{blob, cell, count, failed, json, uuid};
+
+/// Most outdated answers that one delivery removes on the way.
+const FORGOTTEN_MAX: i64 = 100;
+
+#[async_trait]
+impl Inbox for SqliteStore {
+    async fn deliver(&self, run: RunKey, command: InboxCommand) -> Result<Delivered, StoreError> {
+        let clock = Arc::clone(&self.clock);
+        self.writer.transact(move |conn| Box::pin(async move { deliver(conn, run, &command, clock.now()).await })).await
+    }
+
+    async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError> {
+        // One statement, so that the count and the commands are of one moment.
+        let rows = sqlx::query(
+            "SELECT r.control_seq, i.command_id, i.class, i.body FROM runs AS r LEFT JOIN run_inbox AS i \
+             ON i.run_key = r.run_key AND i.answer IS NULL WHERE r.run_key = ? ORDER BY i.class, i.arrival",
+        )
+        .bind(blob(run.uuid()))
+        .fetch_all(&self.readers)
+        .await
+        .map_err(failed("read an inbox"))?;
+        let Some(first) = rows.first() else { return Ok((Vec::new(), 0)) };
+        let unreadable = |problem| StoreError::Unavailable(format!("the inbox of run {run} cannot be read: {problem}"));
+        let control_seq = count(first, "control_seq").map_err(unreadable)?;
+        let rows = rows.iter().filter(|row| !matches!(cell::<Option<&[u8]>>(row, "command_id"), Ok(None)));
+        let commands = rows.map(|row| inbox_command(row).map_err(unreadable)).collect::<Result<_, _>>()?;
+        Ok((commands, control_seq))
+    }
+
+    async fn answer(&self, run: RunKey, command: CommandId) -> Result<Option<CommandAnswer>, StoreError> {
+        let row = sqlx::query(
+            "SELECT answer FROM run_inbox WHERE run_key = ? AND command_id = ? AND answered_at_ms > ? \
+             AND answer IS NOT NULL",
+        )
+        .bind(blob(run.uuid()))
+        .bind(blob(command.uuid()))
+        .bind(self.clock.now().0 - ANSWER_KEPT_MS)
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(failed("read an answer"))?;
+        row.map(|row| json(&row, "answer").map_err(StoreError::Unavailable)).transpose()
+    }
+}
+
+async fn deliver(
+    conn: &mut SqliteConnection,
+    run: RunKey,
+    command: &InboxCommand,
+    now: UnixMs,
+) -> Result<Delivered, StoreError> {
+    let head = sqlx::query("SELECT inbox_len FROM runs WHERE run_key = ?")
+        .bind(blob(run.uuid()))
+        .fetch_optional(&mut *conn)
+        .await
+        .map_err(failed("find a run"))?;
+    let Some(head) = head else { return Ok(Delivered::NoSuchRun) };
+    forget_answers(conn, run, command.command_id, now).await?;
+
+    let known =
+        sqlx::query("SELECT command_id, class, body, answer FROM run_inbox WHERE run_key = ? AND command_id = ?")
+            .bind(blob(run.uuid()))
+            .bind(blob(command.command_id.uuid()))
+            .fetch_optional(&mut *conn)
+            .await
+            .map_err(failed("read an inbox"))?;
+    if let Some(row) = known {
+        if inbox_command(&row).as_ref() != Ok(command) {
+            return Ok(Delivered::Mismatch);
+        }
+        return match cell::<Option<&[u8]>>(&row, "answer") {
+            Ok(None) => Ok(Delivered::Waiting),
+            _ => json(&row, "answer").map(Delivered::Answered).map_err(StoreError::Unavailable),
+        };
+    }
+
+    command.check_size()?;
+    let waiting = count(&head, "inbox_len").unwrap_or_default();
+    if command.class == CommandClass::Other && waiting >= WAITING_COMMANDS_MAX as u64 {
+        return Err(StoreError::Unavailable("too many commands wait for this run".into()));
+    }
+    sqlx::query("INSERT INTO run_inbox (run_key, command_id, class, body) VALUES (?, ?, ?, ?)")
+        .bind(blob(run.uuid()))
+        .bind(blob(command.command_id.uuid()))
+        .bind(class_number(command.class))
+        .bind(command.body.clone())
+        .execute(&mut *conn)
+        .await
+        .map_err(failed("deliver a command"))?;
+    // In the same transaction, so that a committed kill, cancel or pause stops the next admission by itself.
+    sqlx::query("UPDATE runs SET inbox_len = inbox_len + 1, control_seq = control_seq + ? WHERE run_key = ?")
+        .bind(i64::from(command.class == CommandClass::Control))
+        .bind(blob(run.uuid()))
+        .execute(conn)
+        .await
+        .map_err(failed("count a command"))?;
+    Ok(Delivered::Waiting)
+}
+
+/// Removes this command's answer if its day is over, and a few others' on the way, so that the table does not grow.
+async fn forget_answers(
+    conn: &mut SqliteConnection,
+    run: RunKey,
+    command: CommandId,
+    now: UnixMs,
+) -> Result<(), StoreError> {
+    let oldest_kept = now.0 - ANSWER_KEPT_MS;
+    sqlx::query(
+        "DELETE FROM run_inbox WHERE run_key = ? AND command_id = ? AND answer IS NOT NULL AND answered_at_ms <= ?",
+    )
+    .bind(blob(run.uuid()))
+    .bind(blob(command.uuid()))
+    .bind(oldest_kept)
+    .execute(&mut *conn)
+    .await
+    .map_err(failed("forget an old answer"))?;
+    sqlx::query(
+        "DELETE FROM run_inbox WHERE arrival IN \
+         (SELECT arrival FROM run_inbox WHERE answer IS NOT NULL AND answered_at_ms <= ? LIMIT ?)",
+    )
+    .bind(oldest_kept)
+    .bind(FORGOTTEN_MAX)
+    .execute(conn)
+    .await
+    .map_err(failed("forget old answers"))?;
+    Ok(())
+}
+
+const fn class_number(class: CommandClass) -> i64 {
+    match class {
+        CommandClass::Control => 0,
+        CommandClass::Other => 1,
+    }
+}
+
+fn inbox_command(row: &SqliteRow) -> Result<InboxCommand, String> {
+    let class = match cell::<i64>(row, "class")? {
+        0 => CommandClass::Control,
+        1 => CommandClass::Other,
+        other => return Err(format!("`class` is {other}")),
+    };
+    Ok(InboxCommand { command_id: CommandId::new(uuid(row, "command_id")?), class, body: cell(row, "body")? })
+}

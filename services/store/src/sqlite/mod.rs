@@ -1,0 +1,42 @@
+//! All store ports on one SQLite database.
+//!
+//! One connection writes, in a task of its own that outlives whoever asked (see [`writer`]); a pool of others reads. An
+//! exclusive lock on the data directory proves that no other process has the store, so a run owned by a node of an
+//! earlier opening can be claimed at once.
+
+mod append;
+mod directory;
+mod governance;
+mod inbox;
+mod journal;
+mod leases;
+mod open;
+mod rows;
+mod writer;
+
+use std::sync::Arc;
+
+use signalbox_ports::clock::Clock;
+use sqlx::SqlitePool;
+
+pub(crate) use open::create_private_dir;
+pub use open::{OpenError, SqliteOptions};
+use writer::Writer;
+
+/// The store of one data directory.
+pub struct SqliteStore {
+    writer: Writer,
+    readers: SqlitePool,
+    clock: Arc<dyn Clock>,
+    /// Which opening of the store this is: leases of earlier ones are void.
+    session: i64,
+}
+
+impl SqliteStore {
+    /// Finishes what was handed over, closes the database and lets go of the data directory. Whatever is asked of the
+    /// store afterwards answers that it is not available.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}

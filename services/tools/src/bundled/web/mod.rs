@@ -1,0 +1,243 @@
+//! Fetching from the web behind the guard against forged requests (CAP-008 to CAP-011).
+//!
+//! Every hop goes through both phases: the URL is checked before anything is resolved, every address its host resolves to
+//! is checked, and the connection can only go to one of those addresses, because the HTTP client is given no other
+//! resolver. Redirects are followed here and not by the client. Nothing that could identify a caller is ever sent: no
+//! cookies, no credentials, no referrer; and no proxy is used, since a proxy would resolve names again.
+
+mod tool;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::header::{CONTENT_TYPE, LOCATION};
+use reqwest::{Method, Response, StatusCode, redirect};
+use signalbox_domain::governance::egress::{
+    BODY_BYTES_MAX, CheckedUrl, EgressDenial, EgressRules, HostExemption, REDIRECTS_MAX, check_redirect,
+    check_resolved, check_url,
+};
+use signalbox_domain::governance::grant::Constraints;
+use tokio::time::{Instant, timeout_at};
+
+pub(crate) use self::tool::WebFetch;
+
+/// Longest time for one page with all its redirects.
+const FETCH_MAX: Duration = Duration::from_secs(30);
+/// Longest time to connect.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Most addresses of one host that are looked at.
+const ADDRESSES_MAX: usize = 64;
+/// Who we say we are.
+const USER_AGENT: &str = concat!("signalbox/", env!("CARGO_PKG_VERSION"));
+
+/// Where names become addresses.
+#[async_trait]
+pub(crate) trait Resolver: Send + Sync + 'static {
+    /// All addresses of a host.
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<IpAddr>>;
+}
+
+/// The resolver of this machine.
+#[derive(Debug)]
+pub(crate) struct SystemResolver;
+
+#[async_trait]
+impl Resolver for SystemResolver {
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<IpAddr>> {
+        Ok(tokio::net::lookup_host((host, port)).await?.map(|address| address.ip()).collect())
+    }
+}
+
+/// Fetches pages.
+pub(crate) struct WebFetcher {
+    exempt: Vec<HostExemption>,
+    resolver: Arc<dyn Resolver>,
+}
+
+/// A page.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    /// Where it was in the end.
+    pub(crate) url: String,
+    pub(crate) status: u16,
+    /// What the server says it is, without parameters, in lower case.
+    pub(crate) media_type: Option<String>,
+    /// The decoded body.
+    pub(crate) body: Vec<u8>,
+}
+
+/// Why there is no page.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WebFailure {
+    /// Stable code.
+    pub(crate) code: &'static str,
+    /// In words; names hosts, never whole URLs.
+    pub(crate) message: String,
+    /// True if something had left this machine.
+    pub(crate) left: bool,
+}
+
+impl From<EgressDenial> for WebFailure {
+    fn from(denial: EgressDenial) -> Self {
+        Self { code: denial.reason.code(), message: denial.to_string(), left: false }
+    }
+}
+
+fn failed<T>(code: &'static str, message: impl Into<String>, left: bool) -> Result<T, WebFailure> {
+    Err(WebFailure { code, message: message.into(), left })
+}
+
+impl WebFetcher {
+    pub(crate) fn new(exempt: Vec<HostExemption>, resolver: Arc<dyn Resolver>) -> Self {
+        Self { exempt, resolver }
+    }
+
+    /// Fetches a page inside the bounds of a grant. `GET` and `HEAD` are possible: a call may be repeated after a crash,
+    /// and only these do nothing the second time.
+    pub(crate) async fn fetch(
+        &self,
+        url: &str,
+        method: &str,
+        constraints: &Constraints,
+        deadline: Instant,
+    ) -> Result<Fetched, WebFailure> {
+        let rules = EgressRules::of(constraints, &self.exempt);
+        let checked = check_url(url, method, &rules)?;
+        let method = match method.to_ascii_uppercase().as_str() {
+            "GET" => Method::GET,
+            "HEAD" => Method::HEAD,
+            _ => return failed("method-not-allowed", "only GET and HEAD can be used", false),
+        };
+        let deadline = deadline.min(Instant::now() + FETCH_MAX);
+        let host = checked.host.clone();
+        let fetching = self.follow(checked, &method, &rules);
+        timeout_at(deadline, fetching)
+            .await
+            .unwrap_or_else(|_| failed("fetch-timeout", format!("`{host}` did not answer in time"), true))
+    }
+
+    async fn follow(&self, first: CheckedUrl, method: &Method, rules: &EgressRules) -> Result<Fetched, WebFailure> {
+        let (mut here, mut left) = (first, false);
+        for _ in 0..=REDIRECTS_MAX {
+            let response = match self.hop(&here, method, rules).await {
+                Ok(response) => response,
+                Err(failure) => return Err(WebFailure { left: left || failure.left, ..failure }),
+            };
+            left = true;
+            let status = response.status();
+            let location = response.headers().get(LOCATION).filter(|_| is_redirect(status));
+            let Some(location) = location else { return body(&here, response).await };
+            let Ok(location) = location.to_str() else {
+                return failed("invalid-url", format!("`{}` redirects to no URL", here.host), true);
+            };
+            let next = check_redirect(&here, location, method.as_str(), rules);
+            here = next.map_err(|denial| WebFailure { left: true, ..denial.into() })?;
+        }
+        failed("too-many-redirects", format!("there were more than {REDIRECTS_MAX} redirects"), true)
+    }
+
+    /// One request, to one of the addresses that were checked.
+    async fn hop(&self, here: &CheckedUrl, method: &Method, rules: &EgressRules) -> Result<Response, WebFailure> {
+        let addresses = self.addresses(here, rules).await?;
+        let pinned = Pinned(addresses.into_iter().map(|address| SocketAddr::new(address, here.port)).collect());
+        let client = reqwest::Client::builder()
+            .dns_resolver(Arc::new(pinned))
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .referer(false)
+            .connect_timeout(CONNECT_MAX)
+            .user_agent(USER_AGENT)
+            .build();
+        let client = match client {
+            Ok(client) => client,
+            Err(error) => {
+                tracing::error!(%error, "no HTTP client could be made");
+                return failed("web-client-unavailable", "this installation cannot make web requests", false);
+            }
+        };
+        match client.request(method.clone(), here.url.clone()).send().await {
+            Ok(response) => Ok(response),
+            Err(error) => {
+                tracing::debug!(error = %error.without_url(), host = here.host, "a fetch failed");
+                failed("fetch-failed", format!("`{}` could not be reached", here.host), true)
+            }
+        }
+    }
+
+    /// Every address of the host, all of them checked: one that lies inside is enough to refuse the host.
+    async fn addresses(&self, here: &CheckedUrl, rules: &EgressRules) -> Result<Vec<IpAddr>, WebFailure> {
+        let found = match here.url.host() {
+            Some(url::Host::Ipv4(address)) => vec![IpAddr::V4(address)],
+            Some(url::Host::Ipv6(address)) => vec![IpAddr::V6(address)],
+            Some(url::Host::Domain(name)) => match self.resolver.resolve(name, here.port).await {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::debug!(%error, host = here.host, "a name was not resolved");
+                    return failed("name-not-resolved", format!("`{}` has no address", here.host), true);
+                }
+            },
+            None => return failed("invalid-url", "the URL has no host", false),
+        };
+        if found.is_empty() || found.len() > ADDRESSES_MAX {
+            return failed("name-not-resolved", format!("`{}` has no or too many addresses", here.host), true);
+        }
+        for address in &found {
+            if let Err(reason) = check_resolved(here, *address, rules) {
+                let message = format!("`{}` leads to an address that is not on the public internet", here.host);
+                return failed(reason.code(), message, false);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+/// Reads the body, decoded, up to its limit.
+async fn body(here: &CheckedUrl, mut response: Response) -> Result<Fetched, WebFailure> {
+    let status = response.status();
+    if !status.is_success() {
+        return failed("http-status", format!("`{}` answered {}", here.host, status.as_u16()), true);
+    }
+    let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(essence);
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if body.len() + chunk.len() > BODY_BYTES_MAX => {
+                return failed("body-too-large", format!("`{}` sent more than 2 MiB", here.host), true);
+            }
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Ok(None) => break,
+            Err(error) => {
+                tracing::debug!(error = %error.without_url(), host = here.host, "a body broke off");
+                return failed("fetch-failed", format!("the answer of `{}` broke off", here.host), true);
+            }
+        }
+    }
+    Ok(Fetched { url: here.url.to_string(), status: status.as_u16(), media_type, body })
+}
+
+/// A media type without its parameters.
+fn essence(media_type: &str) -> String {
+    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Resolves whatever name it is asked for to the addresses that were checked.
+struct Pinned(Vec<SocketAddr>);
+
+impl reqwest::dns::Resolve for Pinned {
+    fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
+        let addresses: reqwest::dns::Addrs = Box::new(self.0.clone().into_iter());
+        Box::pin(std::future::ready(Ok(addresses)))
+    }
+}
