@@ -213,11 +213,10 @@ mod tests {
     }
 
     fn uris(plan: &Plan) -> Vec<Vec<String>> {
-        let uris = |step: &Step| match &step.kind {
-            StepKind::Tool { tool_id, args } if tool_id.as_str() == "source.fetch" => {
-                serde_json::from_value(args["uris"].clone()).ok()
-            }
-            _ => None,
+        let uris = |step: &Step| {
+            let StepKind::Tool { tool_id, args } = &step.kind else { return None };
+            let fetches = tool_id.as_str() == "source.fetch";
+            fetches.then(|| serde_json::from_value(args["uris"].clone()).ok()).flatten()
         };
         plan.steps.iter().filter_map(uris).collect()
     }
@@ -307,10 +306,10 @@ mod tests {
     fn no_date_is_asked_for_unless_one_is_given() {
         let since = |given: Option<&str>| {
             let plan = briefing(&sources(1), given);
-            match &plan.step(&step_id("extract_claims")).unwrap().kind {
-                StepKind::Tool { args, .. } => args.get("since").cloned(),
-                _ => panic!("extract_claims calls a tool"),
-            }
+            let StepKind::Tool { args, .. } = &plan.step(&step_id("extract_claims")).unwrap().kind else {
+                panic!("extract_claims calls a tool")
+            };
+            args.get("since").cloned()
         };
         assert_eq!(since(None), None);
         assert_eq!(since(Some("2026-08-10")), Some(json!("2026-08-10")));
