@@ -78,7 +78,7 @@ pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Statio
 
 /// The tools that come with signalbox, keeping their files in a data folder.
 pub(crate) fn bundled_tools(data: &Path) -> ToolServer {
-    bundled::registry(BundledConfig { data_dir: absolute(data) })
+    bundled::registry(BundledConfig { data_dir: absolute(data), ..BundledConfig::default() })
 }
 
 /// The absolute form of a path that need not be there yet.
