@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use signalbox_domain::governance::budget::Budget;
+use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::{Constraints, Grant, GrantScope};
 use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
 use signalbox_domain::governance::throttle::BucketRule;
@@ -45,6 +46,9 @@ pub(crate) struct Config {
     pub(crate) grants: Vec<GrantEntry>,
     /// Executors beside the bundled tools.
     pub(crate) executors: Vec<ExecutorEntry>,
+    /// Hosts that may lie in private networks, such as an internal feed: each with the addresses it may have. Everything
+    /// else inside stays refused (CAP-009).
+    pub(crate) exemptions: Vec<HostExemption>,
     /// Bounds of this node.
     pub(crate) limits: LimitsEntry,
 }

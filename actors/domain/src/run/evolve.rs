@@ -117,8 +117,6 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
     for carried in &submitted.carried_outputs {
         run.finish_step(&carried.step_id, Some(&carried.output), &carried.artifacts, carried.evidence.as_ref());
     }
-    // What is taken over was begun by another run.
-    run.begun = false;
     run
 }
 
@@ -129,7 +127,11 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
     match event {
         // Only ever event 1, which `begin` folds.
         RunEvent::RunSubmitted(_) => {}
-        RunEvent::RunStarted {} => run.started = true,
+        RunEvent::RunStarted {} => {
+            run.started = true;
+            // What was taken over or decided before was not begun here.
+            run.begun = false;
+        }
         RunEvent::CallPending(pending) => call_pending(run, pending),
         RunEvent::CallSettled(settled) => call_settled(run, settled),
         RunEvent::CallRefused(refused) => call_refused(run, refused),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::catalog::Recovery;
-use crate::ids::CallId;
+use crate::ids::{BudgetId, CallId};
 use crate::quantity::{BudgetCategory, Micros, Usage};
 use crate::run::append::{NewEvent, Release};
 use crate::run::approval;
@@ -73,7 +73,10 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
             after.push(approval::ask_about_unknown(run, call, now));
         }
     }
-    let release = Release { call_id: call.call_id, reservations: call.reservations.clone(), charged: charge.charged };
+    // What stands on the run's own budgets is given back by the fold; a shared meter never carried it.
+    let own = |id: &BudgetId| run.run_budgets.iter().any(|own| &own.budget.budget_id == id);
+    let reservations = call.reservations.iter().filter(|held| !own(&held.budget_id)).cloned().collect();
+    let release = Release { call_id: call.call_id, reservations, charged: charge.charged };
     let mut events = vec![NewEvent::system(RunEvent::CallSettled(Box::new(settled)))];
     events.append(&mut after);
     (events, Some(release))

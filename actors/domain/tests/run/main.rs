@@ -1,0 +1,27 @@
+//! The rules of a run: what may happen, what follows from it, and what a journal of it proves.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod advancing;
+mod approvals;
+mod bindings;
+mod branches;
+mod calls;
+mod charges;
+mod controls;
+mod endings;
+mod forks;
+mod given;
+mod golden;
+mod hashes;
+mod ledger;
+mod plans;
+mod progress;
+mod properties;
+mod recovery;
+mod replay;
+mod rewinds;
+mod statuses;
+mod steps;
+mod submissions;
+mod verification;
