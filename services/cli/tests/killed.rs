@@ -121,14 +121,13 @@ fn check(key: signalbox_domain::ids::RunKey, events: &[StoredEvent]) {
     let mut steps_done: BTreeMap<String, usize> = BTreeMap::new();
     let mut step_of = BTreeMap::new();
     for event in events.iter().filter_map(StoredEvent::event) {
-        match event {
-            RunEvent::CallPending(pending) => {
-                step_of.insert(pending.call_id, pending.step_id.to_string());
-            }
-            RunEvent::CallSettled(settled) if settled.outcome == CallOutcome::Ok => {
-                *steps_done.entry(step_of[&settled.call_id].clone()).or_default() += 1;
-            }
-            _ => {}
+        if let RunEvent::CallPending(pending) = &event {
+            step_of.insert(pending.call_id, pending.step_id.to_string());
+        }
+        if let RunEvent::CallSettled(settled) = &event
+            && settled.outcome == CallOutcome::Ok
+        {
+            *steps_done.entry(step_of[&settled.call_id].clone()).or_default() += 1;
         }
     }
     assert!(steps_done.values().all(|times| *times == 1), "{steps_done:?}");
