@@ -46,7 +46,8 @@ pub(crate) struct Config {
     pub(crate) grants: Vec<GrantEntry>,
     /// Executors beside the bundled tools.
     pub(crate) executors: Vec<ExecutorEntry>,
-    /// Hosts inside private networks that may be reached all the same, each at the addresses named.
+    /// Hosts that may lie in private networks, such as an internal feed: each with the addresses it may have. Everything
+    /// else inside stays refused (CAP-009).
     pub(crate) exemptions: Vec<HostExemption>,
     /// Bounds of this node.
     pub(crate) limits: LimitsEntry,

@@ -51,8 +51,8 @@ pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Statio
         tracing::info!(?applied, "the configuration is applied");
     }
     let uris = config.iter().flat_map(|config| &config.executors).map(|executor| Endpoint::Uri(executor.uri.clone()));
-    let exempt = config.map(|config| config.exemptions.clone()).unwrap_or_default();
-    let endpoints = std::iter::once(Endpoint::InProcess(bundled_tools(data, exempt.clone()))).chain(uris);
+    let exemptions = config.map(|config| config.exemptions.clone()).unwrap_or_default();
+    let endpoints = std::iter::once(Endpoint::InProcess(bundled_tools(data, exemptions.clone()))).chain(uris);
     let concurrency = limits.calls_per_executor_max.unwrap_or(CONCURRENCY_DEFAULT);
     let tools = ExecutorClient::connect_all(endpoints, concurrency, clock.clone()).await.map_err(|error| {
         Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
@@ -69,7 +69,7 @@ pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Statio
         clock: clock.clone(),
         ids: ids.clone(),
     };
-    let mut node = NodeConfig { exempt, ..NodeConfig::default() };
+    let mut node = NodeConfig { exempt: exemptions, ..NodeConfig::default() };
     if let Some(most) = limits.runs_active_max {
         node.runs_active_max = most;
     }
