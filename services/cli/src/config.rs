@@ -165,6 +165,7 @@ impl Config {
         distinct("budgets", self.budgets.iter().map(|budget| budget.budget_id.as_str()))?;
         distinct("throttles", self.throttles.iter().map(|rule| rule.bucket_id.as_str()))?;
         distinct("grants", self.grants.iter().map(|grant| grant.grant_id.as_str()))?;
+        distinct("exemptions", self.exemptions.iter().map(|exemption| exemption.host.as_str()))?;
         distinct("executors", self.executors.iter().map(|executor| executor.uri.as_str()))?;
         self.limits.check()
     }
@@ -286,7 +287,7 @@ mod tests {
         );
         let config = Config::parse(&all).unwrap();
         assert_eq!((config.switches.len(), config.budgets.len(), config.throttles.len()), (1, 1, 1));
-        assert_eq!((config.grants.len(), config.executors.len()), (1, 1));
+        assert_eq!((config.grants.len(), config.executors.len(), config.exemptions.len()), (1, 1, 1));
         assert!(config.limits.runs_active_max.is_some() && config.limits.store_bytes_max.is_some());
     }
 
@@ -315,6 +316,7 @@ userVisibleStatusCopy = "c"
             ("[limits]\nwatchesMax = 0".to_owned(), "limits.watchesMax"),
             ("[limits]\nwatches = 1".to_owned(), "watches"),
             ("[[executors]]\nurl = \"x\"".to_owned(), "url"),
+            ("[[exemptions]]\nhost = \"h\"\ncidr = \"everything\"".to_owned(), "cidr"),
         ];
         for (text, place) in cases {
             let problem = Config::parse(&text).unwrap_err();
