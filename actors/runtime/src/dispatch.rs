@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::ActorRef;
+use serde_json::Value;
 use signalbox_domain::ids::{CallId, StepId, TenantId, ToolId};
+use signalbox_domain::run::event::StoredValue;
 use signalbox_domain::run::settle::{Ended, output_of, unknown_result};
 use signalbox_domain::run::step::{CallEnding, CallResult};
 use signalbox_ports::blobs::Blobs;
@@ -96,17 +98,25 @@ async fn forward(outside: Outside, step_id: StepId, mut lines: mpsc::Receiver<Ca
 async fn report(outside: &Outside, call_id: CallId, result: CallResult) {
     let stored_output = match output_of(&result) {
         None => None,
-        Some(output) => loop {
-            match values::keep(outside.blobs.as_ref(), &outside.tenant, output).await {
-                Ok(stored) => break Some(stored),
-                // The work is done and paid for: it is kept as soon as there is a place for it.
-                Err(error) => {
-                    tracing::warn!(%error, %call_id, "the output cannot be kept yet");
-                    tokio::time::sleep(KEEP_RETRY).await;
-                }
-            }
-        },
+        Some(output) => Some(keep(outside, call_id, output).await),
     };
     // A run that is gone is loaded again and recovers the call by its policy.
     let _ = outside.actor.cast(Msg::Ended(Box::new(Ended { call_id, result, stored_output })));
+}
+
+// The work is done and paid for: its output is kept as soon as there is a place for it.
+async fn keep(outside: &Outside, call_id: CallId, output: &Value) -> StoredValue {
+    loop {
+        let kept = match values::look(output.clone()).await {
+            Ok(looked) => looked.keep(outside.blobs.as_ref(), &outside.tenant).await,
+            Err(error) => Err(error),
+        };
+        match kept {
+            Ok(stored) => return stored,
+            Err(error) => {
+                tracing::warn!(%error, %call_id, "the output cannot be kept yet");
+                tokio::time::sleep(KEEP_RETRY).await;
+            }
+        }
+    }
 }

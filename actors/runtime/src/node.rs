@@ -43,7 +43,7 @@ use crate::run::Shared;
 use crate::runs::{self, Runs};
 
 /// Active runs a node takes on unless its configuration says otherwise.
-pub const RUNS_ACTIVE_DEFAULT: usize = 10_000;
+pub(crate) const RUNS_ACTIVE_DEFAULT: usize = 10_000;
 /// How long a caller waits for the answer to a command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How often the inbox is looked at although nothing was announced.

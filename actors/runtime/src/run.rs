@@ -20,7 +20,7 @@ use signalbox_domain::run::advance::{advance, next_wake, projection};
 use signalbox_domain::run::append::{Ask, AskRefusal, CommandAnswer, Entry, EntryRefusal, NewEvent, Release};
 use signalbox_domain::run::binding::{self, BindingError};
 use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_domain::run::event::{RunEvent, StoredValue};
+use signalbox_domain::run::event::RunEvent;
 use signalbox_domain::run::evolve::{evolve, fold_one};
 use signalbox_domain::run::plan::{Step, StepKind};
 use signalbox_domain::run::settle::{Ended, Recover, recover, settle, unknown_result};
@@ -472,8 +472,9 @@ impl State {
         Ok(match self.bind(scratch, subject).await? {
             Err(error) => vec![call::fail_step(step, error.code(), &error.to_string())],
             Ok(bound) => {
-                let stored = values::keep(self.shared.blobs.as_ref(), &self.run.tenant_id, &bound).await?;
-                approval::request(scratch, step, &bound, stored, now).into_iter().collect()
+                let looked = values::look(bound).await?;
+                let stored = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;
+                approval::request(scratch, step, &looked.value, stored, now).into_iter().collect()
             }
         })
     }
@@ -496,13 +497,15 @@ impl State {
             Ok(args) => args,
             Err(error) => return Ok(Err(call::fail_step(step, error.code(), &error.to_string()))),
         };
-        let args_hash = match canonical::digest(&args) {
-            Ok(hash) => hash,
+        let looked = values::look(args).await?;
+        let args_hash = match &looked.digest {
+            Ok(hash) => hash.clone(),
             Err(error) => {
                 return Ok(Err(call::fail_step(step, canonical::NumberNotExact::CODE, &error.to_string())));
             }
         };
-        let redacted_args: StoredValue = values::keep(self.shared.blobs.as_ref(), &self.run.tenant_id, &args).await?;
+        let redacted_args = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;
+        let args = looked.value;
         let call_id = scratch.next_call_id(step);
         Ok(Ok(call::Prepared { call_id, step: step.clone(), target, args, args_hash, redacted_args }))
     }

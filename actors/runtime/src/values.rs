@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use signalbox_domain::canonical::{self, NumberNotExact};
 use signalbox_domain::ids::{StepId, TenantId};
 use signalbox_domain::redact::redact_value;
 use signalbox_domain::run::envelope::RunEnvelope;
@@ -11,16 +12,72 @@ use signalbox_domain::run::event::StoredValue;
 use signalbox_ports::blobs::{Blobs, INLINE_BYTES_MAX};
 use signalbox_ports::journal::StoreError;
 
-/// Keeps a redacted copy; the bytes are durable before the journal names them.
-pub(crate) async fn keep(blobs: &dyn Blobs, tenant: &TenantId, value: &Value) -> Result<StoredValue, StoreError> {
-    let (redacted, _) = redact_value(value);
-    let bytes = redacted.to_string().into_bytes();
-    if bytes.len() <= INLINE_BYTES_MAX {
-        return Ok(StoredValue::Inline(redacted));
+/// A value on its way into the journal: its digest, and what of it may be kept.
+pub(crate) struct Looked {
+    /// The value as it came.
+    pub(crate) value: Value,
+    /// The digest of its canonical form.
+    pub(crate) digest: Result<String, NumberNotExact>,
+    redacted: Value,
+    bytes: Vec<u8>,
+}
+
+/// Values of more nodes and bytes than this are looked at aside: reading megabytes for secrets takes a while, and the
+/// threads that run the actors also send heartbeats.
+const ASIDE_FROM: usize = 64 * 1_024;
+
+/// Digests and redacts a value.
+pub(crate) async fn look(value: Value) -> Result<Looked, StoreError> {
+    if weight(&value, ASIDE_FROM) < ASIDE_FROM {
+        return Ok(look_here(value));
     }
-    let size = bytes.len() as u64;
-    let sha256 = blobs.put(tenant, bytes.into()).await?;
-    Ok(StoredValue::Blob { sha256, size })
+    let aside = tokio::task::spawn_blocking(move || look_here(value)).await;
+    aside.map_err(|error| StoreError::Unknown(format!("a value could not be looked at: {error}")))
+}
+
+fn look_here(value: Value) -> Looked {
+    let digest = canonical::digest(&value);
+    let (redacted, _) = redact_value(&value);
+    let bytes = redacted.to_string().into_bytes();
+    Looked { value, digest, redacted, bytes }
+}
+
+// Bytes and nodes of a value, as far as `enough`.
+fn weight(value: &Value, enough: usize) -> usize {
+    let mut total: usize = 1;
+    match value {
+        Value::String(text) => total += text.len(),
+        Value::Array(items) => {
+            for item in items {
+                if total >= enough {
+                    break;
+                }
+                total += weight(item, enough - total);
+            }
+        }
+        Value::Object(members) => {
+            for (key, member) in members {
+                if total >= enough {
+                    break;
+                }
+                total += key.len() + weight(member, enough.saturating_sub(total));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+    total
+}
+
+impl Looked {
+    /// Keeps the redacted copy; the bytes are durable before the journal names them.
+    pub(crate) async fn keep(&self, blobs: &dyn Blobs, tenant: &TenantId) -> Result<StoredValue, StoreError> {
+        if self.bytes.len() <= INLINE_BYTES_MAX {
+            return Ok(StoredValue::Inline(self.redacted.clone()));
+        }
+        let size = self.bytes.len() as u64;
+        let sha256 = blobs.put(tenant, self.bytes.clone().into()).await?;
+        Ok(StoredValue::Blob { sha256, size })
+    }
 }
 
 /// The value behind a stored one.

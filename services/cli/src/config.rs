@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use signalbox_domain::governance::budget::Budget;
+use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::{Constraints, Grant, GrantScope};
 use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
 use signalbox_domain::governance::throttle::BucketRule;
@@ -45,6 +46,9 @@ pub(crate) struct Config {
     pub(crate) grants: Vec<GrantEntry>,
     /// Executors beside the bundled tools.
     pub(crate) executors: Vec<ExecutorEntry>,
+    /// Hosts that may lie in private networks, such as an internal feed: each with the addresses it may have. Everything
+    /// else inside stays refused (CAP-009).
+    pub(crate) exemptions: Vec<HostExemption>,
     /// Bounds of this node.
     pub(crate) limits: LimitsEntry,
 }
@@ -161,6 +165,7 @@ impl Config {
         distinct("budgets", self.budgets.iter().map(|budget| budget.budget_id.as_str()))?;
         distinct("throttles", self.throttles.iter().map(|rule| rule.bucket_id.as_str()))?;
         distinct("grants", self.grants.iter().map(|grant| grant.grant_id.as_str()))?;
+        distinct("exemptions", self.exemptions.iter().map(|exemption| exemption.host.as_str()))?;
         distinct("executors", self.executors.iter().map(|executor| executor.uri.as_str()))?;
         self.limits.check()
     }
@@ -282,7 +287,7 @@ mod tests {
         );
         let config = Config::parse(&all).unwrap();
         assert_eq!((config.switches.len(), config.budgets.len(), config.throttles.len()), (1, 1, 1));
-        assert_eq!((config.grants.len(), config.executors.len()), (1, 1));
+        assert_eq!((config.grants.len(), config.executors.len(), config.exemptions.len()), (1, 1, 1));
         assert!(config.limits.runs_active_max.is_some() && config.limits.store_bytes_max.is_some());
     }
 
@@ -311,6 +316,7 @@ userVisibleStatusCopy = "c"
             ("[limits]\nwatchesMax = 0".to_owned(), "limits.watchesMax"),
             ("[limits]\nwatches = 1".to_owned(), "watches"),
             ("[[executors]]\nurl = \"x\"".to_owned(), "url"),
+            ("[[exemptions]]\nhost = \"h\"\ncidr = \"everything\"".to_owned(), "cidr"),
         ];
         for (text, place) in cases {
             let problem = Config::parse(&text).unwrap_err();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use signalbox_bus::LocalBus;
+use signalbox_domain::governance::egress::HostExemption;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::{Clock, Ids, RandomIds, SystemClock};
 use signalbox_runtime::{Node, NodeConfig, NodeHandle, Ports};
@@ -50,7 +51,8 @@ pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Statio
         tracing::info!(?applied, "the configuration is applied");
     }
     let uris = config.iter().flat_map(|config| &config.executors).map(|executor| Endpoint::Uri(executor.uri.clone()));
-    let endpoints = std::iter::once(Endpoint::InProcess(bundled_tools(data))).chain(uris);
+    let exemptions = config.map(|config| config.exemptions.clone()).unwrap_or_default();
+    let endpoints = std::iter::once(Endpoint::InProcess(bundled_tools(data, exemptions.clone()))).chain(uris);
     let concurrency = limits.calls_per_executor_max.unwrap_or(CONCURRENCY_DEFAULT);
     let tools = ExecutorClient::connect_all(endpoints, concurrency, clock.clone()).await.map_err(|error| {
         Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
@@ -67,7 +69,7 @@ pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Statio
         clock: clock.clone(),
         ids: ids.clone(),
     };
-    let mut node = NodeConfig::default();
+    let mut node = NodeConfig { exempt: exemptions, ..NodeConfig::default() };
     if let Some(most) = limits.runs_active_max {
         node.runs_active_max = most;
     }
@@ -77,8 +79,8 @@ pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Statio
 }
 
 /// The tools that come with signalbox, keeping their files in a data folder.
-pub(crate) fn bundled_tools(data: &Path) -> ToolServer {
-    bundled::registry(BundledConfig { data_dir: absolute(data) })
+pub(crate) fn bundled_tools(data: &Path, exemptions: Vec<HostExemption>) -> ToolServer {
+    bundled::registry(BundledConfig { data_dir: absolute(data), exemptions })
 }
 
 /// The absolute form of a path that need not be there yet.

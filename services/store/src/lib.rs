@@ -8,4 +8,4 @@ mod blobs;
 mod sqlite;
 
 pub use blobs::FileBlobs;
-pub use sqlite::{OpenError, SqliteOptions, SqliteStore};
+pub use sqlite::{OpenError, Probe, SqliteOptions, SqliteStore};

@@ -190,7 +190,7 @@ fn ceiling(tool: &str) -> Usage {
         most = most.with(BudgetCategory::Retrievals, Micros::units(calls));
     }
     match tool {
-        "file.write" => most.with(BudgetCategory::StorageBytes, Micros::units(2 * MIB)),
+        "file.write" => most.with(BudgetCategory::StorageBytes, Micros::units(16 * MIB)),
         "memory.write" => most.with(BudgetCategory::StorageBytes, Micros::units(64 * KIB)),
         "generate.image" => most
             .with(BudgetCategory::GpuMinutes, Micros::units(1))

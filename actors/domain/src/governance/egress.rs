@@ -6,7 +6,7 @@
 //! both again. Hosts are read by the WHATWG rules, the same that the HTTP client uses.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
@@ -145,7 +145,8 @@ impl EgressRules {
     }
 
     fn exempts(&self, host: &str, address: IpAddr) -> bool {
-        self.exempt.iter().any(|exemption| same_host(&exemption.host, host) && exemption.cidr.contains(address))
+        !serves_metadata(address)
+            && self.exempt.iter().any(|exemption| same_host(&exemption.host, host) && exemption.cidr.contains(address))
     }
 }
 
@@ -242,15 +243,14 @@ pub fn check_resolved(url: &CheckedUrl, address: IpAddr, rules: &EgressRules) ->
     }
 }
 
-/// Phase 2 where the host is not at hand. An exemption counts for every host then; prefer [`check_resolved`].
-///
-/// # Errors
-/// The class of the address.
-pub fn check_address(address: IpAddr, rules: &EgressRules) -> Result<(), EgressDenialReason> {
-    match classify(address) {
-        Some(class) if !rules.exempt.iter().any(|exemption| exemption.cidr.contains(address)) => Err(class.into()),
-        Some(_) | None => Ok(()),
-    }
+/// Addresses at which clouds hand out credentials: the whole local link, and the two known ones beside it. No
+/// configuration opens them.
+fn serves_metadata(address: IpAddr) -> bool {
+    const BESIDE: [IpAddr; 2] = [
+        IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
+    ];
+    classify(address) == Some(AddressClass::LinkLocal) || BESIDE.contains(&address)
 }
 
 /// True if the host matches the pattern: `a.org` only itself, `*.a.org` every name below it but not itself (CAP-007),

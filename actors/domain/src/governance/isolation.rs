@@ -11,8 +11,8 @@ use crate::governance::target::Target;
 use crate::ids::{AgentId, SecretId, TenantId, ToolId};
 
 pub use crate::governance::egress::{
-    CheckedUrl, EgressDenial, EgressDenialReason, EgressRules, HostExemption, check_address, check_redirect,
-    check_resolved, check_url, is_private_or_loopback_host, match_host_pattern,
+    CheckedUrl, EgressDenial, EgressDenialReason, EgressRules, HostExemption, check_redirect, check_resolved,
+    check_url, is_private_or_loopback_host, match_host_pattern,
 };
 
 /// The key of a secret handle in arguments: `{"$secret": "id"}`.

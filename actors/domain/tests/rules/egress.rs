@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use signalbox_domain::governance::address::{AddressClass, Cidr, classify};
 use signalbox_domain::governance::egress::{
-    EgressDenialReason, EgressRules, HostExemption, check_address, check_redirect, check_resolved, check_url,
-    host_denial, is_private_or_loopback_host, match_host_pattern,
+    EgressDenialReason, EgressRules, HostExemption, check_redirect, check_resolved, check_url, host_denial,
+    is_private_or_loopback_host, match_host_pattern,
 };
 use signalbox_domain::governance::grant::Constraints;
 
@@ -295,8 +295,6 @@ fn an_exemption_opens_one_host_and_no_other() {
     assert_eq!(check_resolved(&search, ip("10.2.0.0"), &rules), Err(EgressDenialReason::SsrfPrivateIp));
     let other = check_url("http://other.example.com/", "GET", &rules).unwrap();
     assert_eq!(check_resolved(&other, ip("10.1.2.3"), &rules), Err(EgressDenialReason::SsrfPrivateIp));
-    assert_eq!(check_address(ip("10.1.2.3"), &rules), Ok(()), "without the host every exemption counts");
-    assert_eq!(check_address(ip("10.2.0.0"), &rules), Err(EgressDenialReason::SsrfPrivateIp));
     assert!(check_url("http://localhost:8080/", "GET", &rules).is_ok());
     assert!(check_url("http://127.0.0.1:8080/", "GET", &rules).is_ok());
     assert!(check_url("http://127.0.0.2:8080/", "GET", &rules).is_err());
@@ -355,5 +353,22 @@ proptest! {
         ] {
             prop_assert_eq!(host_denial(&spelling), class, "{}", spelling);
         }
+    }
+}
+
+#[test]
+fn no_exemption_opens_an_address_that_serves_metadata() {
+    let hosts = [
+        ("metadata.internal", "0.0.0.0/0", "169.254.169.254"),
+        ("metadata.internal", "0.0.0.0/0", "100.100.100.200"),
+        ("metadata.internal", "::/0", "fe80::1"),
+        ("metadata.internal", "::/0", "fd00:ec2::254"),
+        ("metadata.internal", "::/0", "::ffff:169.254.169.254"),
+    ];
+    for (host, cidr, address) in hosts {
+        let exempt = vec![HostExemption { host: host.to_owned(), cidr: cidr.parse().unwrap() }];
+        let rules = EgressRules { exempt, ..rules(&["*"]) };
+        let url = check_url(&format!("https://{host}/"), "GET", &rules).unwrap();
+        assert!(check_resolved(&url, ip(address), &rules).is_err(), "{address}");
     }
 }

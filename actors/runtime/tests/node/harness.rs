@@ -24,7 +24,7 @@ use signalbox_ports::memory::{FakeTools, MemoryBlobs, MemoryStore, SequentialIds
 use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, NodeHandle, Ports};
 
 /// The clock of a paused tokio runtime.
-pub struct PausedClock(tokio::time::Instant);
+pub(crate) struct PausedClock(tokio::time::Instant);
 
 impl Clock for PausedClock {
     fn now(&self) -> UnixMs {
@@ -46,18 +46,18 @@ impl Bus for DeadBus {
     }
 }
 
-pub struct World {
-    pub ports: Ports,
-    pub store: Arc<MemoryStore>,
-    pub tools: Arc<FakeTools>,
-    pub node: NodeHandle,
+pub(crate) struct World {
+    pub(crate) ports: Ports,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) tools: Arc<FakeTools>,
+    pub(crate) node: NodeHandle,
 }
 
-pub fn tool(id: &str) -> ToolId {
+pub(crate) fn tool(id: &str) -> ToolId {
     ToolId::new(id).unwrap()
 }
 
-pub fn caller(tenant: &str, actor: &str, role: Role) -> Caller {
+pub(crate) fn caller(tenant: &str, actor: &str, role: Role) -> Caller {
     let scopes = signalbox_domain::catalog::V1_TOOL_IDS.iter().map(|tool| format!("tool:{tool}")).collect();
     Caller {
         tenant_id: TenantId::new(tenant).unwrap(),
@@ -67,12 +67,12 @@ pub fn caller(tenant: &str, actor: &str, role: Role) -> Caller {
     }
 }
 
-pub fn operator() -> Caller {
+pub(crate) fn operator() -> Caller {
     caller("acme", "ada", Role::TenantOperator)
 }
 
 impl World {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let tools = [
             "memory.read",
             "memory.write",
@@ -86,7 +86,7 @@ impl World {
         Self::with(FakeTools::new(tools.map(tool)), |_| {}).await
     }
 
-    pub async fn with(tools: FakeTools, change: impl FnOnce(&mut Ports)) -> Self {
+    pub(crate) async fn with(tools: FakeTools, change: impl FnOnce(&mut Ports)) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(PausedClock(tokio::time::Instant::now()));
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let tools = Arc::new(tools.with_clock(clock.clone()));
@@ -108,26 +108,26 @@ impl World {
     }
 
     /// The node is gone as if killed: nothing of it runs on. Another starts on the same store.
-    pub async fn crash(&mut self) {
+    pub(crate) async fn crash(&mut self) {
         self.node.abandon().await;
         let (node, _) = Node::start(NodeConfig::default(), self.ports.clone()).await.unwrap();
         self.node = node;
     }
 
-    pub async fn submit(&self, plan: Value) -> RunId {
+    pub(crate) async fn submit(&self, plan: Value) -> RunId {
         self.submit_as(&operator(), json!({ "rootAgentId": "ref.course-generation", "plan": plan })).await.unwrap()
     }
 
-    pub async fn submit_as(&self, caller: &Caller, body: Value) -> Result<RunId, ApiError> {
+    pub(crate) async fn submit_as(&self, caller: &Caller, body: Value) -> Result<RunId, ApiError> {
         Ok(self.node.submit(caller, None, submission(&body)).await?.run_id)
     }
 
-    pub async fn get(&self, run: RunId) -> RunEnvelope {
+    pub(crate) async fn get(&self, run: RunId) -> RunEnvelope {
         self.node.get(&operator(), run).await.unwrap()
     }
 
     /// Waits, in tokio's own time, until the run stands as asked.
-    pub async fn until(&self, run: RunId, what: impl Fn(&RunEnvelope) -> bool) -> RunEnvelope {
+    pub(crate) async fn until(&self, run: RunId, what: impl Fn(&RunEnvelope) -> bool) -> RunEnvelope {
         for _ in 0..20_000 {
             let envelope = self.get(run).await;
             if what(&envelope) {
@@ -138,55 +138,55 @@ impl World {
         panic!("the run never got there: {:#?}", self.get(run).await);
     }
 
-    pub async fn until_closed(&self, run: RunId) -> RunEnvelope {
+    pub(crate) async fn until_closed(&self, run: RunId) -> RunEnvelope {
         let envelope = self.until(run, |run| run.closed).await;
         self.verify(run).await;
         envelope
     }
 
-    pub async fn until_status(&self, run: RunId, status: RunStatus) -> RunEnvelope {
+    pub(crate) async fn until_status(&self, run: RunId, status: RunStatus) -> RunEnvelope {
         self.until(run, |run| run.status == status).await
     }
 
     /// Every journal a test leaves must be whole and complete.
-    pub async fn verify(&self, run: RunId) {
+    pub(crate) async fn verify(&self, run: RunId) {
         let (tenant, key, events) = self.node.export(&operator(), run).await.unwrap();
         let report = verify(&tenant, key, &events);
         assert!(report.ok, "{:#?}", report.findings);
     }
 
-    pub async fn kinds(&self, run: RunId) -> Vec<String> {
+    pub(crate) async fn kinds(&self, run: RunId) -> Vec<String> {
         self.node.export(&operator(), run).await.unwrap().2.into_iter().map(|event| event.kind).collect()
     }
 
-    pub async fn command(&self, run: RunId, command: RunCommand) -> Result<u64, ApiError> {
+    pub(crate) async fn command(&self, run: RunId, command: RunCommand) -> Result<u64, ApiError> {
         self.node.command(&operator(), run, fresh_command(), command).await.map(|answer| answer.seq)
     }
 
-    pub async fn decide(&self, approval: ApprovalId, decision: ApprovalDecision) -> Result<RunId, ApiError> {
+    pub(crate) async fn decide(&self, approval: ApprovalId, decision: ApprovalDecision) -> Result<RunId, ApiError> {
         let reason = "looked at it".to_owned();
         let answer = self.node.decide_approval(&operator(), approval, decision, reason, None, fresh_command()).await;
         answer.map(|(run, _)| run)
     }
 
-    pub async fn change(&self, change: GovernanceChange) {
+    pub(crate) async fn change(&self, change: GovernanceChange) {
         self.store.change(change, &ActorId::new("grace").unwrap()).await.unwrap();
     }
 }
 
-pub fn submission(body: &Value) -> Submission {
+pub(crate) fn submission(body: &Value) -> Submission {
     parse(body.to_string().as_bytes()).unwrap()
 }
 
-pub fn fresh_command() -> CommandId {
+pub(crate) fn fresh_command() -> CommandId {
     CommandId::new(uuid::Uuid::now_v7())
 }
 
-pub fn step(id: &str, tool: &str, after: &[&str]) -> Value {
+pub(crate) fn step(id: &str, tool: &str, after: &[&str]) -> Value {
     json!({ "stepId": id, "kind": "tool", "toolId": tool, "args": { "key": id }, "dependsOnStepIds": after })
 }
 
-pub fn chain(tool: &str, length: usize) -> Value {
+pub(crate) fn chain(tool: &str, length: usize) -> Value {
     let steps = (0..length).map(|i| {
         let before = (i > 0).then(|| format!("s{}", i - 1));
         step(&format!("s{i}"), tool, &before.iter().map(String::as_str).collect::<Vec<_>>())
@@ -194,7 +194,7 @@ pub fn chain(tool: &str, length: usize) -> Value {
     steps.collect()
 }
 
-pub fn switch(id: &str, scope: SwitchScope, target: Option<&str>) -> GovernanceChange {
+pub(crate) fn switch(id: &str, scope: SwitchScope, target: Option<&str>) -> GovernanceChange {
     GovernanceChange::SwitchArmed(KillSwitch {
         switch_id: SwitchId::new(id).unwrap(),
         tenant_id: None,
@@ -210,7 +210,7 @@ pub fn switch(id: &str, scope: SwitchScope, target: Option<&str>) -> GovernanceC
     })
 }
 
-pub fn tenant_grant(tool_id: &str) -> GovernanceChange {
+pub(crate) fn tenant_grant(tool_id: &str) -> GovernanceChange {
     GovernanceChange::GrantIssued(Grant {
         grant_id: GrantId::new(format!("grant.{tool_id}")).unwrap(),
         scope: GrantScope::PerTenant,

@@ -4,6 +4,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use signalbox_domain::governance::budget::OnExceeded;
@@ -13,6 +14,7 @@ use signalbox_domain::quantity::BudgetCategory;
 use signalbox_domain::run::envelope::{ApprovalRecord, RunEnvelope};
 use signalbox_domain::run::event::{PauseCause, RunEvent, StoredValue};
 use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::run::step::StepState;
 use signalbox_domain::run::submission::{PlanInput, RunBudget, Submission};
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::Clock;
@@ -30,6 +32,7 @@ use crate::args::DemoArgs;
 use crate::client::{self, Client, timed, until_answered};
 use crate::demo::board::Board;
 use crate::demo::broker::{Approval, approve};
+use crate::demo::facts::Facts;
 use crate::demo::gate;
 use crate::demo::progress::{Progress, say};
 use crate::demo::report::Report;
@@ -58,7 +61,7 @@ pub(crate) async fn run(args: DemoArgs, out: &mut Out) -> Result<(), Failure> {
     let client = client::connect(&format!("http://{}", serving.listen)).await?;
 
     let (node, blobs, clock) = (station.node.clone(), station.blobs.clone(), station.clock.clone());
-    let demo = Demo { args, sources, caller, client, node, blobs, clock };
+    let demo = Demo { args, sources, caller, client, node, blobs, clock, asked: Duration::ZERO };
     let outcome = tokio::select! {
         outcome = demo.drive(out) => outcome,
         () = asked_to_end() => Err(interrupted()),
@@ -77,10 +80,13 @@ struct Demo {
     node: NodeHandle,
     blobs: Arc<dyn Blobs>,
     clock: Arc<dyn Clock>,
+    /// How long somebody was thinking.
+    asked: Duration,
 }
 
 impl Demo {
     async fn drive(mut self, out: &mut Out) -> Result<(), Failure> {
+        let began = Instant::now();
         let run_id = self.run_id().await?;
         let run = self.envelope(run_id).await?;
         let mut board = Board::new(&run.plan);
@@ -89,10 +95,10 @@ impl Demo {
         let mut may_be_held = false;
         while let Some(item) = follow.next().await? {
             match item {
-                Item::Event(event) => {
-                    let Some(event) = RunEvent::decode(&event.kind, &event.body_json) else { continue };
+                Item::Event(stored) => {
+                    let Some(event) = RunEvent::decode(&stored.kind, &stored.body_json) else { continue };
                     if let Some(stage) = board.apply(&event) {
-                        progress.show(stage, &board.stages()[stage]);
+                        progress.show(stage, &board.stages()[stage], stored.at_unix_micros);
                     }
                     may_be_held |= matches!(event, RunEvent::ApprovalRequested(_) | RunEvent::ControlApplied(_));
                 }
@@ -116,7 +122,8 @@ impl Demo {
         let run = self.envelope(run_id).await?;
         let ended = ended(&run);
         if ended.is_ok() || out.is_json() {
-            Report::of(&run, &absolute(&self.args.data)).print(out)?;
+            let took = began.elapsed().saturating_sub(self.asked);
+            Report::of(&run, &absolute(&self.args.data), took).print(out)?;
         }
         ended
     }
@@ -217,7 +224,7 @@ impl Demo {
     }
 
     /// Lets a held run go on if that is in our hands, and says what would otherwise.
-    async fn go_on(&self, run: &RunEnvelope, progress: &mut Progress, out: &mut Out) -> Result<(), Failure> {
+    async fn go_on(&mut self, run: &RunEnvelope, progress: &mut Progress, out: &mut Out) -> Result<(), Failure> {
         if run.status == RunStatus::Paused && run.pause_cause() != Some(PauseCause::Throttle) {
             return Err(self.paused(run));
         }
@@ -226,13 +233,20 @@ impl Demo {
             Some(_) | None => return Ok(()),
         };
         progress.end();
-        let subject = self.subject(question).await?;
-        gate::present(question, &subject, run);
+        let subject = self.value(&question.subject).await?;
+        let lines = match self.facts(run).await {
+            Some(facts) => facts.lines(),
+            None => gate::summary(&subject),
+        };
+        gate::present(question, &lines, run);
         if gate::is_gate(question) && self.args.approve {
             return self.decide(question, true, APPROVED_REASON).await;
         }
         let answer = if gate::is_gate(question) && gate::somebody_is_there() {
-            gate::ask(question.prompt.clone()).await?
+            let asked = Instant::now();
+            let answer = gate::ask(question.prompt.clone()).await?;
+            self.asked += asked.elapsed();
+            answer
         } else {
             None
         };
@@ -268,8 +282,25 @@ impl Demo {
         Ok(())
     }
 
-    async fn subject(&self, question: &ApprovalRecord) -> Result<Value, Failure> {
-        match &question.subject {
+    /// What the rendered pack says, if the run has come that far.
+    async fn facts(&self, run: &RunEnvelope) -> Option<Facts> {
+        let index = run.plan.steps.iter().position(|step| step.step_id.as_str() == weekly_briefing::RENDER_STEP)?;
+        match run.steps.get(index)? {
+            StepState::Done { output: Some(output), .. } => Facts::read(&self.value(output).await.ok()?),
+            StepState::Done { output: None, .. }
+            | StepState::Pending
+            | StepState::InFlight { .. }
+            | StepState::Throttled { .. }
+            | StepState::AwaitingApproval { .. }
+            | StepState::AwaitingBranch
+            | StepState::Waiting { .. }
+            | StepState::Skipped { .. }
+            | StepState::Failed { .. } => None,
+        }
+    }
+
+    async fn value(&self, stored: &StoredValue) -> Result<Value, Failure> {
+        match stored {
             StoredValue::Inline(value) => Ok(value.clone()),
             StoredValue::Blob { sha256, .. } => {
                 let bytes = self.blobs.get(&self.caller.tenant_id, sha256).await;

@@ -68,7 +68,7 @@ pub(crate) async fn tools(listen: SocketAddr, data: &Path, out: &mut Out) -> Res
     } else {
         out.line(&format!("the bundled tools listen on {listen} and keep their files in {}", data.display()))?;
     }
-    signalbox_tools::serve(listener, bundled_tools(data), asked_to_end())
+    signalbox_tools::serve(listener, bundled_tools(data, Vec::new()), asked_to_end())
         .await
         .map_err(|error| Failure::new(error.code(), error.to_string()))
 }

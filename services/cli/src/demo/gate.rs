@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use serde_json::Value;
 use signalbox_domain::run::envelope::{ApprovalRecord, RunEnvelope};
-use signalbox_domain::run::event::ApprovalReason;
+use signalbox_domain::run::event::{ApprovalReason, CallOutcome};
 
 use super::progress::say;
 use crate::failure::Failure;
@@ -55,13 +55,18 @@ pub(crate) async fn ask(prompt: String) -> Result<Option<bool>, Failure> {
 }
 
 /// Says what the answer would be about.
-pub(crate) fn present(question: &ApprovalRecord, subject: &Value, run: &RunEnvelope) {
+pub(crate) fn present(question: &ApprovalRecord, lines: &[String], run: &RunEnvelope) {
     say("");
     say(&question.prompt);
-    for line in summary(subject) {
+    for line in lines {
         say(&format!("  {line}"));
     }
-    say(&format!("  cost so far: {} units in {} calls", run.cost_ledger.total_cost_units, run.tool_calls.len()));
+    say(&format!("  cost so far: {} units in {} calls", run.cost_ledger.total_cost_units, calls_made(run)));
+}
+
+/// How many calls were let through the gate.
+pub(crate) fn calls_made(run: &RunEnvelope) -> usize {
+    run.tool_calls.iter().filter(|call| call.outcome != CallOutcome::Denied).count()
 }
 
 /// A subject as lines: one for each member, nested members indented.

@@ -2,6 +2,7 @@
 
 pub(crate) mod board;
 pub(crate) mod broker;
+pub(crate) mod facts;
 pub(crate) mod gate;
 pub(crate) mod progress;
 pub(crate) mod report;

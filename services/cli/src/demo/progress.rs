@@ -1,7 +1,7 @@
 //! How far the run is, on standard error: a bar for each stage on a terminal, plain lines anywhere else.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(120);
 /// The display.
 pub(crate) struct Progress {
     form: Form,
-    began: Vec<Option<Instant>>,
+    began: Vec<Option<i64>>,
     shown: Vec<Option<StageState>>,
 }
 
@@ -31,9 +31,10 @@ impl Progress {
         Self { form, began: vec![None; stages.len()], shown: vec![None; stages.len()] }
     }
 
-    /// Shows a stage as it stands now.
-    pub(crate) fn show(&mut self, index: usize, stage: &Stage) {
-        let took = self.began[index].get_or_insert_with(Instant::now).elapsed();
+    /// Shows a stage as it stands after an event of this instant, in microseconds since the Unix epoch.
+    pub(crate) fn show(&mut self, index: usize, stage: &Stage, at_unix_micros: i64) {
+        let began = *self.began[index].get_or_insert(at_unix_micros);
+        let took = u64::try_from(at_unix_micros.saturating_sub(began) / 1_000).unwrap_or(0);
         let news = self.shown[index].replace(stage.state) != Some(stage.state);
         let text = words(stage, took);
         match &self.form {
@@ -77,15 +78,15 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", plain(text));
 }
 
-fn words(stage: &Stage, took: Duration) -> String {
-    let took = duration(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+fn words(stage: &Stage, took_ms: u64) -> String {
+    let took = duration(took_ms);
     match stage.state {
         StageState::Waiting => "waiting".to_owned(),
         StageState::Working if stage.steps > 1 => format!("{} of {}", stage.over, stage.steps),
         StageState::Working => "working".to_owned(),
         StageState::Asking => "waiting for a decision".to_owned(),
         StageState::Done => format!("done in {took}"),
-        StageState::Skipped => "left out: no provider is configured, or it failed".to_owned(),
+        StageState::Skipped => "left out".to_owned(),
         StageState::Failed => "failed".to_owned(),
     }
 }

@@ -1,15 +1,16 @@
 //! What the demonstration has made, once it is over.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use signalbox_domain::ids::StepId;
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_domain::run::event::CallOutcome;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::step::StepState;
 
+use super::gate::calls_made;
 use crate::failure::Failure;
 use crate::output::{Out, duration};
 
@@ -44,10 +45,9 @@ pub(crate) struct SkippedStep {
 }
 
 impl Report {
-    /// The report on a run that is over.
-    pub(crate) fn of(run: &RunEnvelope, data: &Path) -> Self {
+    /// The report on a run that is over, and on how long this command worked for it.
+    pub(crate) fn of(run: &RunEnvelope, data: &Path, took: Duration) -> Self {
         let folder = data.join("packs").join(run.run_id.to_string());
-        let took = run.finished_at.map_or(0, |end| end.0.saturating_sub(run.submitted_at.0) / 1_000);
         let skipped = run.plan.steps.iter().zip(&run.steps).filter_map(|(step, state)| match state {
             StepState::Skipped { reason, .. } => {
                 Some(SkippedStep { step_id: step.step_id.clone(), reason: reason.clone() })
@@ -71,8 +71,8 @@ impl Report {
                 json: folder.join("briefing.json"),
             }),
             cost_units: run.cost_ledger.total_cost_units,
-            calls: run.tool_calls.iter().filter(|call| call.outcome != CallOutcome::Denied).count(),
-            duration_ms: u64::try_from(took).unwrap_or(0),
+            calls: calls_made(run),
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             skipped: skipped.collect(),
         }
     }

@@ -1,5 +1,8 @@
 //! `demo`: from a folder of sources to a pack, through its gate, across restarts.
 
+use std::path::Path;
+
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::{Said, put, run, signalbox};
@@ -32,6 +35,52 @@ impl Desk {
         command.args(["demo", "--output", "json", "--sources"]).arg(self.sources.path());
         run(command.arg("--data").arg(self.data.path()).args(more))
     }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+#[test]
+fn the_demo_stops_at_its_gate_and_the_same_run_ends_well_once_it_is_approved() {
+    let desk = Desk::new();
+    let first = desk.demo(&[]);
+    assert_eq!((first.exit, first.code()), (3, "waiting-for-decision"), "{first:?}");
+    assert!(first.err.contains("make run APPROVE=1") && first.err.contains("signalbox approvals decide"));
+    assert_eq!(text(&first.json()["status"]), "awaiting_approval");
+
+    let second = desk.demo(&["--approve"]);
+    assert_eq!(second.exit, 0, "{second:?}");
+    let report = second.json();
+    assert_eq!(report["runId"], first.json()["runId"], "the unfinished run goes on");
+    assert_eq!(text(&report["status"]), "completed");
+    assert!(report["costUnits"].as_f64().unwrap() > 0.0 && report["calls"].as_u64().unwrap() >= 8);
+    for file in ["markdown", "html", "json"] {
+        let path = Path::new(text(&report["pack"][file]));
+        assert!(path.is_absolute() && std::fs::metadata(path).unwrap().len() > 0, "{}", path.display());
+    }
+    assert_eq!(report["skipped"].as_array().unwrap().len(), 2, "audio and cover have no provider");
+
+    let third = desk.demo(&["--approve"]).json();
+    assert_ne!(third["runId"], report["runId"], "a finished run is not gone on with");
+}
+
+#[test]
+fn a_fresh_run_takes_the_place_of_the_unfinished_one() {
+    let desk = Desk::new();
+    let first = desk.demo(&[]).json();
+    let second = desk.demo(&["--fresh", "--approve"]);
+    assert_eq!(second.exit, 0, "{second:?}");
+    assert_ne!(second.json()["runId"], first["runId"]);
+}
+
+#[test]
+fn another_day_is_another_run() {
+    let desk = Desk::new();
+    let first = desk.demo(&[]).json();
+    let other = desk.demo(&["--since", "2026-11-01"]).json();
+    assert_ne!(first["runId"], other["runId"]);
+    assert_eq!(desk.demo(&[]).json()["runId"], first["runId"]);
 }
 
 #[test]

@@ -75,15 +75,21 @@ impl Fixture {
 }
 
 const WATCHES_MAX: u32 = 2;
-const STALL: Duration = Duration::from_millis(50);
+/// Long enough for any reader that reads at all, however busy the machine is.
+const STALL: Duration = Duration::from_secs(60);
 
 async fn fixture() -> Fixture {
+    fixture_with(STALL).await
+}
+
+/// A fixture whose watches let a reader go after it has stood still for this long.
+async fn fixture_with(stall: Duration) -> Fixture {
     let node = Arc::new(FakeNode::default());
     let edge = Edge {
         api: node.clone(),
         identity: Arc::new(Claims),
         ids: Arc::new(RandomIds),
-        limits: ServeLimits { watches_max: WATCHES_MAX as usize, watch: WatchLimits { buffer: 2, stall: STALL } },
+        limits: ServeLimits { watches_max: WATCHES_MAX as usize, watch: WatchLimits { buffer: 2, stall } },
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -113,8 +119,12 @@ fn tenant(name: &str) -> TenantId {
 /// A fixture that holds run 1 of tenant `acme`.
 async fn with_a_run() -> Fixture {
     let fixture = fixture().await;
-    fixture.node.hold(envelope(run_id(1), &tenant("acme"), RunStatus::Running));
+    hold_a_run(&fixture);
     fixture
+}
+
+fn hold_a_run(fixture: &Fixture) {
+    fixture.node.hold(envelope(run_id(1), &tenant("acme"), RunStatus::Running));
 }
 
 fn as_role<T>(role: &'static str, message: T) -> tonic::Request<T> {

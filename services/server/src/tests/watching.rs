@@ -1,5 +1,7 @@
 //! Watches: cursors, visibility, slow readers, draining; and health beside them.
 
+use std::time::Duration;
+
 use signalbox_domain::identity::Visibility;
 use signalbox_domain::ids::StepId;
 use signalbox_ports::journal::StoreError;
@@ -11,7 +13,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 
-use super::{as_role, reason, run_id, with_a_run};
+use super::{as_role, fixture_with, hold_a_run, reason, run_id, with_a_run};
 use crate::api::{ApiError, WatchItem};
 use crate::fake::event;
 
@@ -105,7 +107,8 @@ async fn an_error_of_the_source_ends_the_watch_with_its_code_and_the_cursor() {
 
 #[tokio::test]
 async fn a_reader_that_is_too_slow_is_let_go_with_the_cursor_to_go_on_from() {
-    let mut fixture = with_a_run().await;
+    let mut fixture = fixture_with(Duration::from_millis(50)).await;
+    hold_a_run(&fixture);
     // Bodies big enough to fill the connection's window, so that the reader's standing still is felt.
     let big = |seq| {
         let mut event = event(seq, Visibility::Customer);

@@ -11,6 +11,7 @@ mod inbox;
 mod journal;
 mod leases;
 mod open;
+mod probe;
 mod rows;
 mod writer;
 
@@ -21,6 +22,7 @@ use sqlx::SqlitePool;
 
 pub(crate) use open::create_private_dir;
 pub use open::{OpenError, SqliteOptions};
+pub use probe::Probe;
 use writer::Writer;
 
 /// The store of one data directory.

@@ -50,7 +50,7 @@ pub(crate) fn read(source: Quotable<'_>, head: &TomlHead<'_>, blocks: &[Block]) 
     if let Some(heading) = heading {
         quotes.push(source.quote(&heading.text, 0..heading.text.text().len(), Supports::Title));
     }
-    let told = select::instructions(&sentences, if item.kind == Kind::Malicious { 3 } else { 1 });
+    let told = select::instructions(&sentences, if item.kind == Kind::Malicious { 3 } else { 1 }, true);
     let quoted = |index: &usize, supports| {
         let sentence: &Sentence<'_> = &sentences[*index];
         source.quote(sentence.block, sentence.range.clone(), supports)

@@ -11,6 +11,8 @@ use super::select::Sentence;
 /// How many words before and after a figure tell in what respect it is said.
 const CONTEXT_BEFORE: usize = 9;
 const CONTEXT_AFTER: usize = 5;
+/// Most names of one sentence.
+const NAMES_MAX: usize = 64;
 /// Most subjects of one document.
 const SUBJECTS_MAX: usize = 4;
 
@@ -48,6 +50,9 @@ fn names(text: &str, known: &BTreeSet<String>) -> Vec<String> {
         if is_name(text, &word) && (index > 0 || word.is_code || known.contains(&lower)) && !found.contains(&lower) {
             found.push(lower);
         }
+        if found.len() >= NAMES_MAX {
+            break;
+        }
     }
     found
 }
@@ -74,7 +79,8 @@ pub(crate) fn claims(item: &Item, sentences: &[Sentence<'_>], source: Quotable<'
             .into_iter()
             .filter(|name| !owners.contains(name) || item.subjects.contains(name))
             .collect();
-        let said_of = if named.is_empty() { item.subjects.clone() } else { named.clone() };
+        let own = named.is_empty() || begins_with_itself(text) && !item.subjects.is_empty();
+        let said_of = if own { item.subjects.clone() } else { named.clone() };
         let release = figures
             .iter()
             .find(|f| f.kind == FigureKind::Version && f.unit.as_ref().is_some_and(|of| said_of.contains(of)))
@@ -89,7 +95,7 @@ pub(crate) fn claims(item: &Item, sentences: &[Sentence<'_>], source: Quotable<'
                 kind: figure.kind,
                 value: figure.value.clone(),
                 unit: figure.unit.clone(),
-                subjects: said_of.clone(),
+                subjects: antecedent(text, figure).map_or_else(|| said_of.clone(), |name| vec![name]),
                 release: release.clone(),
                 context: context(text, figure, &figures, &named),
                 hedged: figure.hedged,
@@ -99,6 +105,22 @@ pub(crate) fn claims(item: &Item, sentences: &[Sentence<'_>], source: Quotable<'
         }
     }
     claims
+}
+
+/// "This crate's minimum supported `rustc` version" is said of the crate, whatever else the sentence names.
+fn begins_with_itself(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default().to_lowercase();
+    matches!(first.as_str(), "this" | "these" | "it" | "its" | "we" | "our")
+}
+
+/// The name right before ", which" is what the rest of the sentence is about.
+fn antecedent(text: &str, figure: &Figure) -> Option<String> {
+    let before = text.get(..figure.range.start)?;
+    let clause = [", which ", ", who "].iter().filter_map(|word| before.rfind(word)).max()?;
+    let head = before.get(..clause)?;
+    let last = words(head).pop()?;
+    let ends_there = head.get(last.range.end..).is_some_and(|rest| rest.chars().all(|c| c == '`'));
+    (ends_there && is_name(head, &last)).then(|| last.text(head).to_lowercase())
 }
 
 /// Stems of the words around a figure, without names and other figures, sorted.
@@ -129,7 +151,8 @@ mod tests {
     use crate::briefing::select;
 
     const SOURCE: &str = "# Larkspur gets a date\n\nThe Larkspur team met again. Larkspur 3.0 ships on 14 September \
-                          2026. It needs Rust 1.85 at least. Volunteers of Petrel wrote 12 guides.\n";
+                          2026. It needs Rust 1.85 at least. Volunteers of Petrel wrote 12 guides. \
+                          It thanks `rustdoc`, which counted 40 pages, and `rustc` for 7 warnings.\n";
 
     /// Value, subjects, release, context.
     type Row = (String, Vec<String>, Option<String>, Vec<String>);
@@ -157,6 +180,8 @@ mod tests {
                 ("2026-09-14".to_owned(), list(&["larkspur"]), Some("3.0".to_owned()), list(&["releas"])),
                 ("1.85".to_owned(), list(&["larkspur"]), None, list(&["requir"])),
                 ("12".to_owned(), list(&["petrel"]), None, list(&["volunteer", "wrot"])),
+                ("40".to_owned(), list(&["rustdoc"]), None, list(&["count", "thank"])),
+                ("7".to_owned(), list(&["rustdoc"]), None, list(&["count", "thank"])),
             ]
         );
     }

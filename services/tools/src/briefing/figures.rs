@@ -62,8 +62,8 @@ pub(crate) fn figures(text: &str) -> Vec<Figure> {
         })
         .collect();
     for (index, word) in words.iter().enumerate() {
-        let in_day = days.iter().any(|day| day.range.start < word.range.end && word.range.start < day.range.end);
-        if in_day {
+        let next = days.partition_point(|day| day.range.end <= word.range.start);
+        if days.get(next).is_some_and(|day| day.range.start < word.range.end) {
             continue;
         }
         found.extend(version(text, &words, index).or_else(|| number(text, &words, index)));
@@ -180,8 +180,8 @@ fn scaled(value: &str, factor: u64) -> Option<String> {
 }
 
 fn hedged(text: &str, words: &[Word], at: usize) -> bool {
-    let before = words.iter().rev().skip_while(|word| word.range.end > at).take(2);
-    before.into_iter().any(|word| HEDGES.contains(&word.text(text).to_ascii_lowercase().as_str()))
+    let before = &words[..words.partition_point(|word| word.range.end <= at)];
+    before.iter().rev().take(2).any(|word| HEDGES.contains(&word.text(text).to_ascii_lowercase().as_str()))
         || text[..at].trim_end().ends_with('~')
 }
 

@@ -12,11 +12,14 @@ use super::block::{Block, BlockKind};
 use super::bm25::Index;
 use super::mapped::Mapped;
 use super::prose::{SENTENCES_MAX, sentences, stems};
+use super::safe::cut;
 
 /// How many of the first sentences the key sentences of a story are chosen from.
 const STORY_WINDOW: usize = 400;
 /// Shortest sentence that can stand for a text, in bytes.
 const SENTENCE_BYTES_MIN: usize = 24;
+/// How much of a sentence is read, in bytes.
+const SENTENCE_BYTES_MAX: usize = 4_000;
 /// Most instructions that are quoted for one item.
 const INSTRUCTIONS_MAX: usize = 2;
 
@@ -47,7 +50,12 @@ pub(crate) fn all(blocks: &[Block]) -> Vec<Sentence<'_>> {
         .filter(|block| !matches!(block.kind, BlockKind::Heading(_)))
         .flat_map(|block| {
             let is_entry = block.kind == BlockKind::Entry;
-            sentences(block.text.text()).into_iter().map(move |range| Sentence { block: &block.text, range, is_entry })
+            let text = block.text.text();
+            sentences(text).into_iter().map(move |range| {
+                // A sentence longer than that is no sentence; its beginning is read and quoted like one.
+                let length = cut(&text[range.clone()], SENTENCE_BYTES_MAX).len();
+                Sentence { block: &block.text, range: range.start..range.start + length, is_entry }
+            })
         })
         .take(SENTENCES_MAX)
         .collect()
@@ -109,8 +117,8 @@ static CUES: LazyLock<Vec<(u8, Regex)>> = LazyLock::new(|| {
         // Told to do something: "Upgrade to 2.0", "Users should migrate", "must be migrated".
         (3, format!(r"(?i)^(?:please |users? |to (?:fix|mitigate)[^,]*, )?(?:{ACTS})\b")),
         (3, format!(r"(?i)\b(?:{DUTY})\b.{{0,40}}\b(?:{ACTS})(?:d|ed)?\b")),
-        (3, r"(?i)\brecommend(?:s|ed)?\b".to_owned()),
-        // What stands in the way of one.
+        // Advised, or what stands in the way of it.
+        (2, r"(?i)\brecommend(?:s|ed)?\b".to_owned()),
         (2, r"(?i)\bwork-?arounds?\b|\bmitigations?\b".to_owned()),
         (2, r"(?i)\b(?:no|without)\b.{0,24}\b(?:fix|patch)(?:es|ed)?\b".to_owned()),
         (1, format!(r"(?i)\b(?:{DONE}) (?:in|by|with)\b|^fix(?:ed)?\b|^patched\b")),
@@ -123,11 +131,13 @@ pub(crate) fn instruction(sentence: &str) -> u8 {
     CUES.iter().find(|(_, cue)| cue.is_match(sentence)).map_or(0, |(weight, _)| *weight)
 }
 
-/// The sentences that say what to do, in the order of the text, at least of this weight.
-pub(crate) fn instructions(all: &[Sentence<'_>], least: u8) -> Vec<usize> {
+/// The sentences that say what to do, in the order of the text, at least of this weight. Entries of lists count if they
+/// are asked for: in an advisory they are steps, in a list of changes they only sound like it.
+pub(crate) fn instructions(all: &[Sentence<'_>], least: u8, entries: bool) -> Vec<usize> {
     let mut found: Vec<(u8, usize)> = all
         .iter()
         .enumerate()
+        .filter(|(_, sentence)| entries || !sentence.is_entry)
         .filter(|(_, sentence)| sentence.text().len() >= 12 && !sentence.text().ends_with(['?', ':']))
         .map(|(index, sentence)| (instruction(sentence.text()), index))
         // "Patched in 2.0." alone says what the head says already.

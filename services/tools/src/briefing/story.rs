@@ -56,7 +56,7 @@ pub(crate) fn read(source: Quotable<'_>, id: &str, stated: &Stated, reading: &Re
     if let Some(text) = heading.filter(|text| stated.title.is_none() || stated.title.as_deref() == Some(text.text())) {
         quotes.push(quote_all(source, text, Supports::Title));
     }
-    let told = select::instructions(&sentences, INSTRUCTION_WEIGHT_MIN);
+    let told = select::instructions(&sentences, INSTRUCTION_WEIGHT_MIN, false);
     let summary = select::key(&sentences, &item.title, SUMMARY_SENTENCES);
     let quoted =
         |index: usize, supports| source.quote(sentences[index].block, sentences[index].range.clone(), supports);

@@ -334,3 +334,28 @@ fn unknown(message: &str) -> Ended {
 fn timed_out() -> Ended {
     (CallEnding::Failed { code: "tool-timeout".to_owned(), message: "the tool did not end in time".to_owned() }, None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::testing::{order, pending};
+
+    #[test]
+    fn an_admission_fits_no_other_call_tool_version_or_attempt() {
+        let order = order(1);
+        assert!(is_admission_of(&pending(&order), &order));
+        type Change = fn(&mut CallOrder);
+        let changes: [Change; 4] = [
+            |o| o.call_id = super::super::testing::order(2).call_id,
+            |o| o.tool_id = "web.fetch".parse().unwrap(),
+            |o| o.tool_semver = "1.0.1".to_owned(),
+            |o| o.attempt += 1,
+        ];
+        for change in changes {
+            let mut other = order.clone();
+            change(&mut other);
+            assert!(!is_admission_of(&pending(&order), &other));
+        }
+        assert!(!is_admission_of(&RunEvent::RunClosed {}, &order));
+    }
+}

@@ -15,7 +15,7 @@ use signalbox_domain::ids::{CallId, RunId, RunKey, TenantId, ToolId};
 use signalbox_domain::quantity::{BudgetCategory, Micros, Usage};
 use signalbox_domain::run::append::{Accepted, AskAnswer, RunHead};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
-use signalbox_domain::run::event::RunEvent;
+use signalbox_domain::run::event::{CallPending, RunEvent, StoredValue};
 use signalbox_domain::run::step::CallResult;
 use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_ports::clock::{BootInstant, Clock};
@@ -73,6 +73,32 @@ pub(crate) fn admission(order: &CallOrder, append_began: BootInstant) -> Admitte
     let event =
         RunEvent::CallRedispatched { call_id: order.call_id, attempt: order.attempt, requested_at_unix_ms: UnixMs(0) };
     admission_by(&event, append_began)
+}
+
+/// The pending record of an order.
+pub(crate) fn pending(order: &CallOrder) -> RunEvent {
+    RunEvent::CallPending(Box::new(CallPending {
+        call_id: order.call_id,
+        step_id: order.step_id.clone(),
+        stage_id: "stage".parse().unwrap(),
+        agent_id: "ref.research".parse().unwrap(),
+        tool_id: order.tool_id.clone(),
+        tool_semver: order.tool_semver.clone(),
+        args_hash: String::new(),
+        redacted_args: StoredValue::Inline(json!({})),
+        grant_id: "grant".parse().unwrap(),
+        attempt: order.attempt,
+        recovery: Recovery::Idempotent,
+        estimated_usage: order.ceiling.clone(),
+        reservations: Vec::new(),
+        scope_check_result_id: String::new(),
+        capability_audit_ids: Vec::new(),
+        budget_warnings: Vec::new(),
+        requested_at_unix_ms: UnixMs(0),
+        timeout_ms: order.timeout_ms,
+        epoch: 0,
+        meters: Vec::new(),
+    }))
 }
 
 /// The admission a journal would give for this event.

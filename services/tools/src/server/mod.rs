@@ -6,6 +6,8 @@
 
 mod calls;
 mod order;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::collections::BTreeMap;

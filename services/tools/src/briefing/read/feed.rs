@@ -3,6 +3,9 @@
 //! The entry's text may be HTML that is escaped inside XML, so it is read through two layers; both keep positions, and
 //! a quote is still a run of bytes of the feed itself.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::html;
@@ -23,7 +26,7 @@ pub(crate) enum Feed {
 /// Whether a text is a feed, judged by how it begins.
 pub(crate) fn detect(text: &str) -> Option<Feed> {
     let head: String = text.trim_start_matches('\u{feff}').trim_start().chars().take(1_024).collect();
-    if head.starts_with('{') && (head.contains("jsonfeed.org/version") || head.contains("\"version\"")) {
+    if head.starts_with('{') && head.contains("\"version\"") {
         let value: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).ok()?;
         let version = value.get("version").and_then(Value::as_str).unwrap_or_default();
         return version.contains("jsonfeed.org/version").then_some(Feed::Json);
@@ -124,15 +127,16 @@ impl Entry {
 fn json(text: &str) -> Vec<Reading> {
     let Ok(value) = serde_json::from_str::<Value>(text.trim_start_matches('\u{feff}')) else { return Vec::new() };
     let items = value.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let literals = Literals::new(text);
     // Strings are looked for in the order of the entries, so that equal titles find their own place.
     let mut cursor = text.find("\"items\"").unwrap_or(0);
     let read = |item: &Value| {
         let field = |name: &str| item.get(name).and_then(Value::as_str);
         let from = cursor;
         let mut locate = |value: &str| {
-            let (mapped, end) = locate(text, from, value)?;
-            cursor = cursor.max(end);
-            Some(mapped)
+            let (at, inner) = literals.find(value, from)?;
+            cursor = cursor.max(at + inner.len());
+            Some(unescape(inner, at))
         };
         let title = field("title").and_then(&mut locate).map(|title| fold(&title));
         let blocks: Vec<Block> = match (field("content_html"), field("content_text"), field("summary")) {
@@ -152,30 +156,38 @@ fn json(text: &str) -> Vec<Reading> {
     items.iter().take(ITEMS_PER_DOCUMENT_MAX).map(read).collect()
 }
 
-/// Finds the string literal that means `value`, and reads it with its positions.
-fn locate(text: &str, from: usize, value: &str) -> Option<(Mapped, usize)> {
-    if value.is_empty() {
-        return None;
-    }
-    let plain = serde_json::to_string(value).ok()?;
-    // The usual spelling first, then the one that escapes everything beyond ASCII, then `\/`.
-    let ascii: String = plain
-        .chars()
-        .flat_map(|c| {
-            let mut units = [0_u16; 2];
-            if c.is_ascii() {
-                return vec![c];
+/// The string literals of a JSON text by what they mean, so that any spelling of a value is found, in one pass.
+struct Literals<'t> {
+    text: &'t str,
+    /// Where the inside of each literal stands, in order.
+    places: BTreeMap<String, Vec<Range<usize>>>,
+}
+
+impl<'t> Literals<'t> {
+    fn new(text: &'t str) -> Self {
+        let mut places: BTreeMap<String, Vec<Range<usize>>> = BTreeMap::new();
+        let bytes = text.as_bytes();
+        let mut position = 0;
+        while let Some(open) = bytes.get(position..).and_then(|rest| rest.iter().position(|b| *b == b'"')) {
+            let start = position + open + 1;
+            let mut end = start;
+            while end < bytes.len() && bytes[end] != b'"' {
+                end += if bytes[end] == b'\\' { 2 } else { 1 };
             }
-            let escaped = c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}"));
-            escaped.collect::<String>().chars().collect()
-        })
-        .collect();
-    let slashes = plain.replace('/', "\\/");
-    let (at, literal) = [plain, ascii, slashes]
-        .into_iter()
-        .find_map(|literal| text.get(from..)?.find(&literal).map(|at| (from + at, literal)))?;
-    let inner = literal.get(1..literal.len() - 1)?;
-    Some((unescape(inner, at + 1), at + literal.len()))
+            if let Some(meant) = text.get(start - 1..end + 1).and_then(|literal| serde_json::from_str(literal).ok()) {
+                places.entry(meant).or_default().push(start..end);
+            }
+            position = end + 1;
+        }
+        Self { text, places }
+    }
+
+    /// The first literal from `from` on that means `value`: where its inside stands, and the inside.
+    fn find(&self, value: &str, from: usize) -> Option<(usize, &'t str)> {
+        let places = self.places.get(value)?;
+        let place = places.get(places.partition_point(|place| place.start < from))?;
+        Some((place.start, self.text.get(place.clone())?))
+    }
 }
 
 /// Reads the inside of a JSON string literal that stands at `at`.
@@ -278,6 +290,13 @@ mod tests {
     #[test]
     fn json_feed_entries_are_read_and_their_text_is_found_byte_for_byte() {
         check(JSON, Feed::Json, &[("Café", "2026-08-16", "https://news.example/3", "It said \\\"yes\\\".")]);
+    }
+
+    #[test]
+    fn a_json_string_is_found_however_it_is_spelled() {
+        let source = r#"{"version":"https:\/\/jsonfeed.org\/version\/1.1","items":[
+            {"title":"\u0041 kite","content_text":"It \u0066lies \ud83e\ude81 over\/under."}]}"#;
+        check(source, Feed::Json, &[("A kite", "", "", r"It \u0066lies \ud83e\ude81 over\/under.")]);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Walk {
 
 /// A tool by its id.
 pub(super) fn tool(id: &str) -> Arc<dyn Tool> {
-    let config = crate::bundled::BundledConfig { data_dir: std::path::PathBuf::new() };
+    let config = crate::bundled::BundledConfig::default();
     super::tools(&config).into_iter().find(|tool| tool.descriptor().tool_id == id).unwrap()
 }
 

@@ -20,7 +20,7 @@ fn state(answer: &crate::tool::Answer) -> String {
 
 #[tokio::test]
 async fn the_four_tools_are_served_and_described_as_the_catalog_has_them() {
-    let config = crate::bundled::BundledConfig { data_dir: std::path::PathBuf::new() };
+    let config = crate::bundled::BundledConfig::default();
     let ids: BTreeSet<String> = crate::briefing::tools(&config).iter().map(|tool| tool.descriptor().tool_id).collect();
     let wanted = ["composition.suggest", "persona.invoke", "sophia.fact_check", "sophia.ground"];
     assert_eq!(ids, wanted.map(str::to_owned).into());
