@@ -1,7 +1,7 @@
 //! Pipelines as data (PIP): what a pipeline is called, who takes part, what it may cost and where it stops for a yes.
 //!
-//! A pipeline is no program. It is a [`PipelineSpec`] and a function that makes a [`Plan`] of it; the runtime walks
-//! that plan exactly as it walks any other, so a pipeline can do nothing that a submitted plan could not.
+//! A pipeline is no program. It is a [`PipelineSpec`] and a function that makes a [`Plan`](crate::run::plan::Plan) of it;
+//! the runtime walks that plan exactly as it walks any other, so a pipeline can do nothing that a submitted plan could not.
 //!
 //! Deliberately absent: schedules and tenant variants, which need a store and a clock.
 
