@@ -226,7 +226,7 @@ pub fn pause_for_quota(
         at_unix_ms: now,
         from_status: run.status_at(now),
         to_status: RunStatus::Paused,
-        reason_text: budget_message(budget_id, readings),
+        reason_text: format!("budget `{budget_id}` is used up"),
         command_hash: crate::canonical::sha256_hex(format!("quota/{budget_id}").as_bytes()),
     };
     let paused = ControlApplied { audit, effect: ControlEffect::Paused { cause: PauseCause::Quota } };
@@ -287,9 +287,10 @@ fn refusal(
 }
 
 fn killed(run: &RunEnvelope, blame: &Blame) -> RunFinished {
+    // Customers see how a run ended. Who armed a switch and why, and what a budget holds, stands in the audit record.
     let (code, message) = match blame {
-        Blame::Switch(switch) => ("kill-switch", switch_message(switch)),
-        Blame::Budget { budget_id, readings } => ("budget-exceeded", budget_message(budget_id, readings)),
+        Blame::Switch(switch) => ("kill-switch", format!("switch `{}` is armed", switch.switch_id)),
+        Blame::Budget { budget_id, .. } => ("budget-exceeded", format!("budget `{budget_id}` is used up")),
     };
     RunFinished {
         status: RunStatus::Killed,

@@ -178,6 +178,6 @@ fn each_tool_counts_its_look_ups_and_outside_calls() {
         assert_eq!(entry.ceiling.get(BudgetCategory::ExternalCalls), expect(leaves), "{id}");
         assert_eq!(entry.external, leaves, "{id}");
     }
-    assert_eq!(of("file.write").ceiling.get(BudgetCategory::StorageBytes), Micros::units(2 * 1_024 * 1_024));
+    assert_eq!(of("file.write").ceiling.get(BudgetCategory::StorageBytes), Micros::units(16 * 1_024 * 1_024));
     assert_eq!(of("memory.write").ceiling.get(BudgetCategory::StorageBytes), Micros::units(64 * 1_024));
 }

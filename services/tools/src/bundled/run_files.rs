@@ -22,7 +22,7 @@ const RUN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Most files of one run.
 const RUN_FILES_MAX: usize = 10_000;
 /// Largest file that can be written or read.
-pub(crate) const FILE_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub(crate) const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest path, in bytes.
 const PATH_BYTES_MAX: usize = 512;
 /// Deepest path.
