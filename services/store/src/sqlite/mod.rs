@@ -19,8 +19,8 @@ use std::sync::Arc;
 use signalbox_ports::clock::Clock;
 use sqlx::SqlitePool;
 
+pub use open::SqliteOptions;
 pub(crate) use open::create_private_dir;
-pub use open::{OpenError, SqliteOptions};
 use writer::Writer;
 
 /// The store of one data directory.
