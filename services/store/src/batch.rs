@@ -36,11 +36,14 @@ impl<'b> Parts<'b> {
         self.waiting.pop()
     }
 
-    /// Takes what became of the part that `next` gave. A fault that lies in what was written splits it, until the bad entry
-    /// stands alone.
+    /// Takes what became of the part that `next` gave. If fewer entries were answered than it has, the others come next. A
+    /// fault that lies in what was written splits it, until the bad entry stands alone.
     pub(crate) fn settle(&mut self, part: &'b [Entry], outcome: Result<Vec<Answer>, StoreError>) {
         match outcome {
-            Ok(answers) => self.answers.extend(answers),
+            Ok(answers) => {
+                self.waiting.extend(part.get(answers.len()..).filter(|rest| !rest.is_empty()));
+                self.answers.extend(answers);
+            }
             Err(StoreError::Poison(_)) if part.len() > 1 => {
                 let (first, second) = part.split_at(part.len() / 2);
                 self.waiting.extend([second, first]);

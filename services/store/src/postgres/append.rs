@@ -21,9 +21,10 @@ use super::transaction::{Attempts, Ended, GovernanceLock, in_time};
 use crate::batch::{Answer, Batch, Parts, answered_commands, approvals_json, budgets, oldest_epoch, run_keys};
 use crate::rows::{int, run_columns};
 
-/// Most bytes of bodies that one statement carries, unless a single body has more: a message of a gigabyte ends the
-/// connection, and a statement has two seconds.
-const STATEMENT_BYTES_MAX: usize = 16 * 1_024 * 1_024;
+/// Most bytes of bodies that one statement carries, and beyond which a transaction takes no further entry, unless a single
+/// body or entry has more. The server ends a transaction whose node thinks for a second, a statement has two, and a message
+/// of a gigabyte is none.
+const BYTES_MAX: usize = 4 * 1_024 * 1_024;
 
 /// Appends a batch; one answer for each entry, in order. Only inside a task that is never dropped.
 pub(super) async fn append(shared: &Shared, batch: &[Entry]) -> Vec<Answer> {
@@ -35,6 +36,7 @@ pub(super) async fn append(shared: &Shared, batch: &[Entry]) -> Vec<Answer> {
     parts.into_answers()
 }
 
+/// One answer for each entry, or for the first few if all would be too much for one transaction.
 async fn append_part(shared: &Shared, part: &[Entry]) -> Result<Vec<Answer>, StoreError> {
     let mut attempts = Attempts::new();
     loop {
@@ -60,7 +62,16 @@ async fn judge_and_write(conn: &mut PgConnection, part: &[Entry], clock: &StoreC
     let meters_locked = lock_meters(conn, part, &mut batch).await?;
     // Windows and `at` move forward in the order of the transactions. Without any row there is nothing to stamp either.
     let now = clock.after_locks(runs_locked.max(meters_locked).unwrap_or(UnixMicros(0)));
-    let answers = part.iter().map(|entry| batch.judge(entry, now)).collect();
+    let mut answers = Vec::with_capacity(part.len());
+    let mut bytes = 0;
+    for entry in part {
+        if bytes > BYTES_MAX {
+            break;
+        }
+        let answer = batch.judge(entry, now);
+        bytes += answer.iter().flat_map(|accepted| &accepted.events).map(|event| event.body.len()).sum::<usize>();
+        answers.push(answer);
+    }
     insert_events(conn, &batch.events).await?;
     save(conn, &batch, now).await?;
     Ok(answers)
@@ -193,7 +204,7 @@ pub(super) async fn insert_events(conn: &mut PgConnection, events: &[StoredEvent
         let mut bytes = 0;
         let fits = |event: &&StoredEvent| {
             bytes += event.body.len();
-            bytes <= STATEMENT_BYTES_MAX
+            bytes <= BYTES_MAX
         };
         let (chunk, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
         insert_chunk(conn, chunk).await?;

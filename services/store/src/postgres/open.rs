@@ -185,13 +185,15 @@ async fn migrate(connect: &PgConnectOptions, schema: &str) -> Result<(), String>
         lock_key("migrations", schema)
     );
     sqlx::raw_sql(AssertSqlSafe(wait)).execute(&mut gate).await.map_err(text)?;
-    let mut conn = connect.connect().await.map_err(text)?;
+    // A pool, since with a bare connection no task could await this.
+    let migrating = pool(connect, 1, false);
     // Migrations of a newer version that this one may still read are unknown here, and no mistake.
     let migrations = Migrator { ignore_missing: true, locking: false, ..Migrator::DEFAULT };
     let migrations = Migrator { migrations: MIGRATIONS.migrations.clone(), ..migrations };
-    migrations.run(&mut conn).await.map_err(|error| error.to_string())?;
+    migrations.run(&migrating).await.map_err(|error| error.to_string())?;
     sqlx::raw_sql("COMMIT").execute(&mut gate).await.map_err(text)?;
-    let _ = (conn.close().await, gate.close().await);
+    migrating.close().await;
+    let _ = gate.close().await;
     Ok(())
 }
 
