@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use uuid::Uuid;
 
+use crate::config::StoreAddress;
 use crate::output::Format;
 
 /// Where a server is looked for unless something else is said.
@@ -78,6 +79,10 @@ pub(crate) struct ServeArgs {
     /// The folder that keeps everything [default: ./data].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// The PostgreSQL that keeps the journal, as postgres://user@host/database [default: SQLite in the data folder].
+    /// With a password it is better given in the environment or the configuration file, where no process list shows it.
+    #[arg(long, env = "SIGNALBOX_STORE", hide_env_values = true, value_name = "URL", value_parser = store_address)]
+    pub(crate) store: Option<StoreAddress>,
     /// The address that is listened on [default: 127.0.0.1:7420].
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
@@ -273,6 +278,10 @@ pub(crate) enum ToolsCommand {
     },
 }
 
+fn store_address(text: &str) -> Result<StoreAddress, String> {
+    text.parse()
+}
+
 fn day(text: &str) -> Result<String, String> {
     let strict = text.len() == 10 && text.bytes().enumerate().all(|(i, b)| (i == 4 || i == 7) == (b == b'-'));
     match text.parse::<jiff::civil::Date>() {
@@ -304,6 +313,7 @@ mod tests {
             "signalbox demo --sources samples https://example.org/feed --data d --approve --since 2026-01-31 --fresh",
             "signalbox serve",
             "signalbox serve --data d --listen 127.0.0.1:1 --config signalbox.toml",
+            "signalbox serve --store postgres://ann@db.example/box",
             "signalbox runs submit --plan plan.json --run-id 0190d6a8-3c1e-7bbb-8f5e-000000000001 --watch",
             "signalbox runs get 0190d6a8-3c1e-7bbb-8f5e-000000000001 --output json",
             "signalbox --output json runs list --status running --status paused --limit 10 --page-token t",
@@ -336,6 +346,7 @@ mod tests {
             "signalbox demo --sources x --since 2026-02-30".to_owned(),
             "signalbox demo --sources x --since 20260131".to_owned(),
             "signalbox serve --listen somewhere".to_owned(),
+            "signalbox serve --store sqlite://box".to_owned(),
             "signalbox runs get 7".to_owned(),
             format!("signalbox runs kill {ID}"),
             format!("signalbox runs replay {ID} --at 0"),

@@ -3,9 +3,11 @@
 //! `deploy/signalbox.example.toml` shows every field with a comment.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -36,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) listen: Option<SocketAddr>,
     /// The folder that keeps the journal, the blobs, and what tools write. Relative to where signalbox is started.
     pub(crate) data: Option<PathBuf>,
+    /// The PostgreSQL that keeps the journal instead of the data folder, so that several nodes can share it.
+    pub(crate) store: Option<StoreAddress>,
     /// Kill switches that are armed at start. The file arms and never disarms: taking a switch out of it changes nothing.
     pub(crate) switches: Vec<SwitchEntry>,
     /// Budgets. What the file no longer names is retired; figures survive every change of a limit.
@@ -51,6 +55,41 @@ pub(crate) struct Config {
     pub(crate) exemptions: Vec<HostExemption>,
     /// Bounds of this node.
     pub(crate) limits: LimitsEntry,
+}
+
+/// The address of a database. It may hold a password, so nothing prints it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct StoreAddress(String);
+
+impl StoreAddress {
+    /// The address as it was given.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let schemes = ["postgres://", "postgresql://"];
+        if schemes.iter().any(|scheme| self.0.starts_with(scheme)) {
+            Ok(())
+        } else {
+            Err("store must be like postgres://user@host/database".to_owned())
+        }
+    }
+}
+
+impl FromStr for StoreAddress {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = Self(text.to_owned());
+        address.check().map(|()| address)
+    }
+}
+
+impl fmt::Debug for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreAddress(…)")
+    }
 }
 
 /// A kill switch in the file.
@@ -124,7 +163,7 @@ pub(crate) struct LimitsEntry {
     pub(crate) watch_buffer: Option<usize>,
     /// How long a watcher may stand still, in seconds, before its watch ends.
     pub(crate) watch_stall_seconds: Option<u64>,
-    /// Most bytes of the journal's database; as the disk allows if left out.
+    /// Most bytes of the journal's database in the data folder; as the disk allows if left out.
     pub(crate) store_bytes_max: Option<u64>,
 }
 
@@ -161,6 +200,8 @@ impl Config {
         })?;
         each("budgets", &self.budgets, |budget| budget.validate().map_err(|error| error.to_string()))?;
         each("throttles", &self.throttles, |rule| rule.validate().map_err(|error| error.to_string()))?;
+        // Not while the text is read: the reader's errors quote the line.
+        self.store.as_ref().map_or(Ok(()), StoreAddress::check)?;
         distinct("switches", self.switches.iter().map(|switch| switch.switch_id.as_str()))?;
         distinct("budgets", self.budgets.iter().map(|budget| budget.budget_id.as_str()))?;
         distinct("throttles", self.throttles.iter().map(|rule| rule.bucket_id.as_str()))?;
@@ -292,9 +333,24 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_a_database_is_checked_and_printed_nowhere() {
+        let url = "postgres://ann:not-a-real-secret@db.example/box";
+        let config = Config::parse(&format!("store = \"{url}\"")).unwrap();
+        assert_eq!(config.store.as_ref().unwrap().as_str(), url);
+        assert!(!format!("{config:?}").contains("not-a-real-secret"));
+        for other in ["mysql://ann:not-a-real-secret@db.example/box", "not-a-real-secret", ""] {
+            let refused = Config::parse(&format!("store = \"{other}\"")).unwrap_err();
+            assert!(refused.contains("postgres://") && !refused.contains("not-a-real-secret"), "{refused}");
+            assert!(!other.parse::<StoreAddress>().unwrap_err().contains("not-a-real-secret"));
+        }
+    }
+
+    #[test]
     fn an_empty_file_changes_nothing() {
         let config = Config::parse("").unwrap();
-        assert!(config.listen.is_none() && config.data.is_none() && config.budgets.is_empty());
+        assert!(
+            config.listen.is_none() && config.data.is_none() && config.store.is_none() && config.budgets.is_empty()
+        );
         let default = ServeLimits::default();
         assert_eq!(config.serve_limits().watches_max, default.watches_max);
     }

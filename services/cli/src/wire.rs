@@ -8,10 +8,15 @@ use signalbox_bus::LocalBus;
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::{Clock, Ids, RandomIds, SystemClock};
+use signalbox_ports::directory::Directory;
+use signalbox_ports::governance::Governance;
+use signalbox_ports::inbox::Inbox;
+use signalbox_ports::journal::Journal;
+use signalbox_ports::leases::Leases;
 use signalbox_runtime::{Node, NodeConfig, NodeHandle, Ports};
 use signalbox_server::identity::Identify;
 use signalbox_server::{Edge, ServeError, ServeLimits};
-use signalbox_store::{FileBlobs, SqliteOptions, SqliteStore};
+use signalbox_store::{FileBlobs, OpenError, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 use signalbox_tools::bundled::{self, BundledConfig};
 use signalbox_tools::client::{CONCURRENCY_DEFAULT, Endpoint};
 use signalbox_tools::{ExecutorClient, ToolServer};
@@ -19,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::config::Config;
+use crate::config::{Config, LimitsEntry, StoreAddress};
 use crate::failure::Failure;
 use crate::governance_file;
 
@@ -37,17 +42,63 @@ pub(crate) struct Station {
     pub(crate) ids: Arc<dyn Ids>,
 }
 
-/// Opens the data folder, applies the configuration to it if there is one, binds the executors, and starts a node.
-pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Station, Failure> {
+/// One store behind each of its ports.
+struct StorePorts {
+    journal: Arc<dyn Journal>,
+    directory: Arc<dyn Directory>,
+    inbox: Arc<dyn Inbox>,
+    leases: Arc<dyn Leases>,
+    governance: Arc<dyn Governance>,
+}
+
+impl StorePorts {
+    fn over<S: Journal + Directory + Inbox + Leases + Governance>(store: S) -> Self {
+        let store = Arc::new(store);
+        Self {
+            journal: store.clone(),
+            directory: store.clone(),
+            inbox: store.clone(),
+            leases: store.clone(),
+            governance: store,
+        }
+    }
+
+    /// Opens the store: the database at an address, or the one in the data folder.
+    async fn open(
+        data: &Path,
+        address: Option<&StoreAddress>,
+        clock: &Arc<dyn Clock>,
+        limits: LimitsEntry,
+    ) -> Result<Self, OpenError> {
+        match address {
+            Some(address) => {
+                // The server's own clock counts: the nodes that share it agree on no other.
+                PostgresStore::connect(address.as_str(), PostgresOptions::default()).await.map(Self::over)
+            }
+            None => {
+                let bytes_max = limits.store_bytes_max;
+                let options = SqliteOptions { clock: clock.clone(), bytes_max, ..SqliteOptions::default() };
+                SqliteStore::open(data, options).await.map(Self::over)
+            }
+        }
+    }
+}
+
+/// Opens the store, applies the configuration to it if there is one, binds the executors, and starts a node.
+pub(crate) async fn start(
+    data: &Path,
+    address: Option<&StoreAddress>,
+    config: Option<&Config>,
+) -> Result<Station, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn Ids> = Arc::new(RandomIds);
     let limits = config.map(|config| config.limits).unwrap_or_default();
-    let options = SqliteOptions { clock: clock.clone(), bytes_max: limits.store_bytes_max, ..SqliteOptions::default() };
-    let store = Arc::new(SqliteStore::open(data, options).await.map_err(|e| Failure::new(e.code(), e.to_string()))?);
+    let store = StorePorts::open(data, address, &clock, limits).await;
+    let store = store.map_err(|error| Failure::new(error.code(), error.to_string()))?;
     let blobs: Arc<dyn Blobs> =
         Arc::new(FileBlobs::open(data).map_err(|error| Failure::new(error.code(), error.to_string()))?);
     if let Some(config) = config {
-        let applied = governance_file::apply(store.as_ref(), config, clock.now()).await?;
+        let applied = governance_file::apply(store.governance.as_ref(), config, clock.now()).await?;
         tracing::info!(?applied, "the configuration is applied");
     }
     let uris = config.iter().flat_map(|config| &config.executors).map(|executor| Endpoint::Uri(executor.uri.clone()));
@@ -58,11 +109,11 @@ pub(crate) async fn start(data: &Path, config: Option<&Config>) -> Result<Statio
         Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
     })?;
     let ports = Ports {
-        journal: store.clone(),
-        directory: store.clone(),
-        inbox: store.clone(),
-        leases: store.clone(),
-        governance: store,
+        journal: store.journal,
+        directory: store.directory,
+        inbox: store.inbox,
+        leases: store.leases,
+        governance: store.governance,
         blobs: blobs.clone(),
         bus: Arc::new(LocalBus::new()),
         tools: Arc::new(tools),

@@ -12,7 +12,8 @@ use signalbox_domain::ids::TenantId;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::journal::StoreError;
 
-use crate::sqlite::{OpenError, create_private_dir};
+use crate::open_error::OpenError;
+use crate::sqlite::create_private_dir;
 
 /// Values under `<dir>/blobs/<tenant>/<first two digits>/<SHA-256>`.
 ///
@@ -26,7 +27,7 @@ pub struct FileBlobs {
 impl FileBlobs {
     /// The blobs of a data directory; the folder is created if it is not there.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let unavailable = |problem: String| OpenError::Unavailable { dir: dir.to_owned(), problem };
+        let unavailable = |problem: String| OpenError::Unavailable { place: dir.display().to_string(), problem };
         let root = dir.join("blobs");
         create_private_dir(&root).map_err(|error| unavailable(error.to_string()))?;
         let store = LocalFileSystem::new_with_prefix(root).map_err(|error| unavailable(error.to_string()))?;

@@ -1,11 +1,19 @@
-//! The journal on SQLite, and blobs in an object store.
+//! The journal on SQLite and on PostgreSQL, and blobs in an object store.
 //!
-//! [`SqliteStore`] keeps every store port in one database file of one data directory. What may be written is decided by
-//! `signalbox_domain::run::append::judge`, the same function the memory store uses; this crate loads the rows it is
-//! decided on and saves what comes back, in one transaction. Deliberately absent: any rule of its own.
+//! [`SqliteStore`] keeps every store port in one database file of one data directory; [`PostgresStore`] keeps them in a
+//! PostgreSQL that any number of nodes share. What may be written is decided by `signalbox_domain::run::append::judge`, the
+//! same function the memory store uses; this crate loads the rows it is decided on and saves what comes back, in one
+//! transaction. Deliberately absent: any rule of its own.
 
+mod batch;
 mod blobs;
+mod cells;
+mod open_error;
+mod postgres;
+mod rows;
 mod sqlite;
 
 pub use blobs::FileBlobs;
-pub use sqlite::{OpenError, Probe, SqliteOptions, SqliteStore};
+pub use open_error::OpenError;
+pub use postgres::{PostgresOptions, PostgresStore};
+pub use sqlite::{Probe, SqliteOptions, SqliteStore};

@@ -21,12 +21,13 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
     let listen = args.listen.or_else(|| from_file.and_then(|config| config.listen)).unwrap_or(LISTEN_DEFAULT);
     let data = args.data.or_else(|| from_file.and_then(|config| config.data.clone()));
     let data = data.unwrap_or_else(|| PathBuf::from(DATA_DEFAULT));
+    let store = args.store.or_else(|| from_file.and_then(|config| config.store.clone()));
     let limits = from_file.map(Config::serve_limits).unwrap_or_default();
 
     // The address first: one that may not be served, or is taken, is found out before the data folder is touched.
     let identity = development_identity()?;
     let listener = signalbox_server::bind(listen, identity.as_ref()).await.map_err(|error| serve_failed(&error))?;
-    let mut station = start(&data, from_file).await?;
+    let mut station = start(&data, store.as_ref(), from_file).await?;
     let mut serving = Serving::start(&station, listener, identity, limits)?;
     warn(
         "development-identity",

@@ -1,16 +1,17 @@
 //! Lists of runs and of open questions.
 
 use async_trait::async_trait;
-use signalbox_domain::ids::{PipelineId, RunId, RunKey, TenantId};
-use signalbox_domain::run::append::{OpenApproval, RunProjection};
-use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_domain::ids::{RunId, TenantId};
+use signalbox_domain::run::append::OpenApproval;
 use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
 use signalbox_ports::journal::StoreError;
 use sqlx::QueryBuilder;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
-use super::rows::{blob, cell, count, failed, int, json, uuid, word};
+use super::rows::{blob, failed};
+use crate::cells::Cells as _;
+use crate::rows::{int, json, listed_run, readable};
 
 #[async_trait]
 impl Directory for SqliteStore {
@@ -38,7 +39,7 @@ impl Directory for SqliteStore {
         query.push(" ORDER BY d.run_key DESC LIMIT ").push_bind(int(limit as u64));
         let rows = query.build().fetch_all(&self.readers).await.map_err(failed("list runs"))?;
         // One row that cannot be read must not hide the others.
-        Ok(rows.iter().filter_map(|row| readable("a run", run_row(row))).collect())
+        Ok(rows.iter().filter_map(|row| readable("a run", listed_run(row))).collect())
     }
 
     async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
@@ -51,33 +52,7 @@ impl Directory for SqliteStore {
         .fetch_all(&self.readers)
         .await
         .map_err(failed("list approvals"))?;
-        let parse = |row| Ok((RunId::new(uuid(row, "run_id")?), json(row, "body")?));
+        let parse = |row: &SqliteRow| Ok((RunId::new(row.id("run_id")?), json(row, "body")?));
         Ok(rows.iter().filter_map(|row| readable("an approval", parse(row))).collect())
     }
-}
-
-fn readable<T>(what: &str, row: Result<T, String>) -> Option<T> {
-    row.inspect_err(|problem| tracing::error!(problem, "{what} in a list cannot be read")).ok()
-}
-
-fn run_row(row: &SqliteRow) -> Result<RunRow, String> {
-    let pipeline_id = cell::<Option<String>>(row, "pipeline_id")?.map(PipelineId::new).transpose();
-    Ok(RunRow {
-        run_key: RunKey::new(uuid(row, "run_key")?),
-        run_id: RunId::new(uuid(row, "run_id")?),
-        pipeline_id: pipeline_id.map_err(|error| error.to_string())?,
-        root_agent_id: cell(row, "root_agent_id")?,
-        submitted_at: UnixMicros(cell(row, "submitted_at")?),
-        last_seq: count(row, "last_seq")?,
-        last_at: UnixMicros(cell(row, "last_at")?),
-        projection: RunProjection {
-            status: word(row, "status")?,
-            closed: cell(row, "closed")?,
-            total_cost_micros: cell(row, "total_cost_micros")?,
-            percent: cell(row, "percent")?,
-            waiting_for: cell(row, "waiting_for")?,
-            wake_at: cell::<Option<i64>>(row, "wake_at_ms")?.map(UnixMs),
-            open_approvals: json(row, "open_approvals")?,
-        },
-    })
 }

@@ -12,8 +12,9 @@ use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 
 use super::SqliteStore;
-use super::append::metered;
-use super::rows::{cell, count, failed, int, json, uuid};
+use super::rows::failed;
+use crate::cells::Cells as _;
+use crate::rows::{count, epoch_changes, int, metered, seconds, unreadable_meter};
 
 #[async_trait]
 impl Governance for SqliteStore {
@@ -21,7 +22,7 @@ impl Governance for SqliteStore {
         let row = sqlx::query("SELECT incarnation, epoch FROM store_meta").fetch_one(&self.readers).await;
         let row = row.map_err(failed("read the epoch"))?;
         let unreadable = |problem| StoreError::Unavailable(format!("the epoch cannot be read: {problem}"));
-        let incarnation = uuid(&row, "incarnation").map_err(unreadable)?;
+        let incarnation = row.id("incarnation").map_err(unreadable)?;
         Ok((StoreIncarnation::new(incarnation), count(&row, "epoch").map_err(unreadable)?))
     }
 
@@ -85,16 +86,7 @@ pub(super) async fn changes_after<'e>(
         .fetch_all(on)
         .await
         .map_err(failed("read governance changes"))?;
-    let changes = rows.iter().map(|row| {
-        Ok(EpochChange {
-            epoch: count(row, "epoch")?,
-            at_unix_ms: UnixMs(cell(row, "at_ms")?),
-            change: json(row, "body")?,
-        })
-    });
-    changes
-        .collect::<Result<_, String>>()
-        .map_err(|problem| StoreError::Unavailable(format!("a governance change cannot be read: {problem}")))
+    epoch_changes(&rows)
 }
 
 /// Raises the epoch and writes the change that raised it.
@@ -150,12 +142,4 @@ async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicro
     .await
     .map_err(failed("write a meter"))?;
     Ok(())
-}
-
-fn unreadable_meter(problem: String) -> StoreError {
-    StoreError::Unavailable(format!("a meter cannot be read: {problem}"))
-}
-
-const fn seconds(at: UnixMicros) -> i64 {
-    at.0.div_euclid(1_000_000)
 }

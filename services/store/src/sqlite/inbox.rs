@@ -8,10 +8,12 @@ use signalbox_domain::run::append::CommandAnswer;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::inbox::{ANSWER_KEPT_MS, CommandClass, Delivered, Inbox, InboxCommand, WAITING_COMMANDS_MAX};
 use signalbox_ports::journal::StoreError;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
-use super::rows::{blob, cell, count, failed, json, uuid};
+use super::rows::{blob, failed};
+use crate::cells::Cells as _;
+use crate::rows::{class_number, count, inbox_command, json, waiting_commands};
 
 /// Most outdated answers that one delivery removes on the way.
 const FORGOTTEN_MAX: i64 = 100;
@@ -33,12 +35,7 @@ impl Inbox for SqliteStore {
         .fetch_all(&self.readers)
         .await
         .map_err(failed("read an inbox"))?;
-        let Some(first) = rows.first() else { return Ok((Vec::new(), 0)) };
-        let unreadable = |problem| StoreError::Unavailable(format!("the inbox of run {run} cannot be read: {problem}"));
-        let control_seq = count(first, "control_seq").map_err(unreadable)?;
-        let rows = rows.iter().filter(|row| !matches!(cell::<Option<&[u8]>>(row, "command_id"), Ok(None)));
-        let commands = rows.map(|row| inbox_command(row).map_err(unreadable)).collect::<Result<_, _>>()?;
-        Ok((commands, control_seq))
+        waiting_commands(run, &rows)
     }
 
     async fn answer(&self, run: RunKey, command: CommandId) -> Result<Option<CommandAnswer>, StoreError> {
@@ -81,7 +78,7 @@ async fn deliver(
         if inbox_command(&row).as_ref() != Ok(command) {
             return Ok(Delivered::Mismatch);
         }
-        return match cell::<Option<&[u8]>>(&row, "answer") {
+        return match row.bytes_or_null("answer") {
             Ok(None) => Ok(Delivered::Waiting),
             _ => json(&row, "answer").map(Delivered::Answered).map_err(StoreError::Unavailable),
         };
@@ -137,20 +134,4 @@ async fn forget_answers(
     .await
     .map_err(failed("forget old answers"))?;
     Ok(())
-}
-
-const fn class_number(class: CommandClass) -> i64 {
-    match class {
-        CommandClass::Control => 0,
-        CommandClass::Other => 1,
-    }
-}
-
-fn inbox_command(row: &SqliteRow) -> Result<InboxCommand, String> {
-    let class = match cell::<i64>(row, "class")? {
-        0 => CommandClass::Control,
-        1 => CommandClass::Other,
-        other => return Err(format!("`class` is {other}")),
-    };
-    Ok(InboxCommand { command_id: CommandId::new(uuid(row, "command_id")?), class, body: cell(row, "body")? })
 }

@@ -10,11 +10,14 @@ use signalbox_domain::time::UnixMicros;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError};
 use signalbox_ports::leases::RUN_FORMAT;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
-use super::append::{append, approvals_json, insert_approvals, insert_events};
-use super::rows::{blob, cell, count, event, failed, int, run_columns, run_row};
+use super::append::{append, insert_approvals, insert_events};
+use super::rows::{blob, failed};
+use crate::batch::approvals_json;
+use crate::cells::Cells as _;
+use crate::rows::{count, int, read_events, run_columns, run_row};
 
 #[async_trait]
 impl Journal for SqliteStore {
@@ -84,7 +87,7 @@ impl Journal for SqliteStore {
             .await
             .map_err(failed("read a snapshot"))?;
         // A snapshot is only a short cut: one that cannot be read is as good as none.
-        Ok(row.and_then(|row| Some((count(&row, "seq").ok()?, cell(&row, "bytes").ok()?))))
+        Ok(row.and_then(|row| Some((count(&row, "seq").ok()?, row.bytes("bytes").ok()?.to_vec()))))
     }
 }
 
@@ -149,28 +152,6 @@ async fn create(conn: &mut SqliteConnection, run: &NewRun, now: UnixMicros) -> R
     let open: Vec<_> = run.projection.open_approvals.iter().map(|open| (run.run_key, &run.tenant_id, open)).collect();
     insert_approvals(conn, &open).await?;
     Ok(Created::New { head, events })
-}
-
-/// Decodes a page and checks that it is what must be there: each event the successor of the one before, up to the end of
-/// the page or of the journal.
-fn read_events(run: RunKey, after_seq: u64, limit: usize, rows: &[SqliteRow]) -> Result<Vec<StoredEvent>, StoreError> {
-    let Some(first) = rows.first() else { return Ok(Vec::new()) };
-    let corrupt = |seq: u64, problem: String| StoreError::Corrupt { run, seq, problem };
-    let last_seq = count(first, "last_seq").map_err(|problem| corrupt(after_seq, problem))?;
-    let mut events = Vec::with_capacity(rows.len());
-    let mut next = after_seq.saturating_add(1);
-    // Without any event the join still gives the run's own row.
-    for row in rows.iter().filter(|row| !matches!(cell::<Option<i64>>(row, "seq"), Ok(None))) {
-        if next > last_seq {
-            return Err(corrupt(next, format!("the journal ends at event {last_seq}, and yet there is another")));
-        }
-        events.push(event(row, run, next)?);
-        next += 1;
-    }
-    if events.len() < limit && next <= last_seq {
-        return Err(corrupt(next, format!("it is missing; the journal ends at event {last_seq}")));
-    }
-    Ok(events)
 }
 
 async fn put_snapshot(

@@ -15,7 +15,8 @@ use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, Leases, RUN_FORMAT};
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
-use super::rows::{blob, failed, int, run_columns, run_row};
+use super::rows::{blob, failed};
+use crate::rows::{claimed_heads, int, run_columns, run_row};
 
 #[async_trait]
 impl Leases for SqliteStore {
@@ -115,15 +116,7 @@ impl Claiming {
         .fetch_all(conn)
         .await
         .map_err(failed("claim runs"))?;
-        let heads = claimed.iter().filter_map(|row| match run_row(row) {
-            Ok(run) => Some(run.head),
-            // The others must not wait for this one, and nobody can do anything with it.
-            Err(error) => {
-                tracing::error!(%error, "a run that was claimed cannot be read");
-                None
-            }
-        });
-        Ok(heads.collect())
+        Ok(claimed_heads(&claimed))
     }
 
     async fn claim_one(&self, conn: &mut SqliteConnection, run: RunKey) -> Result<Option<RunHead>, StoreError> {

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use signalbox_ports::clock::Clock;
 use sqlx::SqlitePool;
 
+pub use open::SqliteOptions;
 pub(crate) use open::create_private_dir;
-pub use open::{OpenError, SqliteOptions};
 pub use probe::Probe;
 use writer::Writer;
 

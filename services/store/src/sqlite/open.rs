@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +13,7 @@ use sqlx::{ConnectOptions, Connection as _};
 
 use super::SqliteStore;
 use super::writer::{Connection, Writer};
-
-/// The schema this version writes, and the newest it can read. Each migration that changes the meaning of something raises
-/// `min_reader` in `store_meta`.
-const SCHEMA_VERSION: i64 = 1;
+use crate::open_error::{OpenError, SCHEMA_VERSION};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
@@ -29,48 +26,6 @@ const WAIT: Duration = Duration::from_secs(5);
 
 /// SQLite's default; [`SqliteOptions::bytes_max`] is counted in these.
 const PAGE_BYTES: u64 = 4_096;
-
-/// Why a data directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it.
-    #[error("the data folder `{}` is in use by another signalbox", dir.display())]
-    InUse {
-        /// The data directory.
-        dir: PathBuf,
-    },
-    /// A newer version has written it, in a way this one cannot read.
-    #[error(
-        "the store in `{}` needs a signalbox that knows schema {min_reader}; this one knows {SCHEMA_VERSION}. \
-         Use the newer version, or restore a backup from before the upgrade",
-        dir.display()
-    )]
-    SchemaNewer {
-        /// The data directory.
-        dir: PathBuf,
-        /// The schema it needs.
-        min_reader: i64,
-    },
-    /// It cannot be read or written.
-    #[error("the store in `{}` is not available: {problem}", dir.display())]
-    Unavailable {
-        /// The data directory.
-        dir: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
-}
-
-impl OpenError {
-    /// Stable code.
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::InUse { .. } => "data-folder-in-use",
-            Self::SchemaNewer { .. } => "store-schema-newer",
-            Self::Unavailable { .. } => "store-unavailable",
-        }
-    }
-}
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -93,7 +48,8 @@ impl Default for SqliteOptions {
 impl SqliteStore {
     /// Opens the store of a data directory, which is created if it is not there, and brings its schema up to date.
     pub async fn open(dir: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
-        let unavailable = |problem: String| OpenError::Unavailable { dir: dir.to_owned(), problem };
+        let place = dir.display().to_string();
+        let unavailable = |problem: String| OpenError::Unavailable { place: place.clone(), problem };
         create_private_dir(dir).map_err(|error| unavailable(error.to_string()))?;
         let lock = lock(dir).await?;
 
@@ -112,7 +68,7 @@ impl SqliteStore {
         let mut first = writing.connect().await.map_err(|error| unavailable(error.to_string()))?;
         let min_reader = min_reader(&mut first).await.map_err(|error| unavailable(error.to_string()))?;
         if min_reader > SCHEMA_VERSION {
-            return Err(OpenError::SchemaNewer { dir: dir.to_owned(), min_reader });
+            return Err(OpenError::SchemaNewer { place, min_reader });
         }
         let session = prepare(&mut first).await.map_err(&unavailable)?;
         let _ = first.close().await;
@@ -137,7 +93,8 @@ pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
 
 /// Takes the exclusive lock of a data directory. It ends with the file handle, so a process that was killed leaves none.
 async fn lock(dir: &Path) -> Result<File, OpenError> {
-    let unavailable = |error: io::Error| OpenError::Unavailable { dir: dir.to_owned(), problem: error.to_string() };
+    let unavailable =
+        |error: io::Error| OpenError::Unavailable { place: dir.display().to_string(), problem: error.to_string() };
     let file = File::options().create(true).truncate(false).write(true).open(dir.join("lock")).map_err(unavailable)?;
     for _ in 0..LOCK_WAIT_MS / LOCK_RETRY_MS {
         match file.try_lock() {

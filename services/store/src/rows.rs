@@ -1,0 +1,243 @@
+//! Rows as this crate reads them, from either database: what a row means, and what to say of one that means nothing.
+
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use signalbox_domain::governance::budget::{Meter, MeteredBudget};
+use signalbox_domain::governance::change::EpochChange;
+use signalbox_domain::identity::Actor;
+use signalbox_domain::ids::{ActorId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, TenantId};
+use signalbox_domain::quantity::Micros;
+use signalbox_domain::run::append::{RunHead, RunProjection};
+use signalbox_domain::run::chain::{EventHash, StoredEvent};
+use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::directory;
+use signalbox_ports::inbox::{CommandClass, InboxCommand};
+use signalbox_ports::journal::StoreError;
+use uuid::Uuid;
+
+use crate::cells::Cells;
+
+/// The columns [`run_row`] reads, of `runs`.
+macro_rules! run_columns {
+    () => {
+        "run_key, tenant, run_id, owner_incarnation, lease_epoch, last_seq, last_hash, last_at, control_seq, inbox_len, \
+         wake_at_ms, parked, closed"
+    };
+}
+pub(crate) use run_columns;
+
+/// A count as a database keeps it. Nothing real comes near the end of the range.
+pub(crate) fn int(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+pub(crate) const fn seconds(at: UnixMicros) -> i64 {
+    at.0.div_euclid(1_000_000)
+}
+
+pub(crate) fn count(row: &impl Cells, column: &str) -> Result<u64, String> {
+    number(row, column)
+}
+
+fn number<T: TryFrom<i64>>(row: &impl Cells, column: &str) -> Result<T, String> {
+    let value = row.int(column)?;
+    T::try_from(value).map_err(|_| format!("`{column}` cannot be {value}"))
+}
+
+fn hash(row: &impl Cells, column: &str) -> Result<EventHash, String> {
+    row.bytes(column)?.try_into().map(EventHash).map_err(|_| format!("`{column}` does not have 32 bytes"))
+}
+
+/// A value of an enumeration by its wire string.
+fn word<'r, T: Deserialize<'r>>(row: &'r impl Cells, column: &str) -> Result<T, String> {
+    let words: StrDeserializer<'r, ValueError> = row.text(column)?.into_deserializer();
+    T::deserialize(words).map_err(|error| format!("`{column}`: {error}"))
+}
+
+/// A JSON body kept as bytes.
+pub(crate) fn json<'r, T: Deserialize<'r>>(row: &'r impl Cells, column: &str) -> Result<T, String> {
+    serde_json::from_slice(row.bytes(column)?).map_err(|error| format!("`{column}`: {error}"))
+}
+
+/// The row of a run, with what only the store looks at.
+#[derive(Debug, Clone)]
+pub(crate) struct RunRow {
+    pub(crate) head: RunHead,
+    pub(crate) wake_at: Option<UnixMs>,
+    pub(crate) parked: bool,
+}
+
+/// Reads [`run_columns!`]. A row that cannot be what was written is reported by run and event.
+pub(crate) fn run_row(row: &impl Cells) -> Result<RunRow, StoreError> {
+    let run_key = row.id("run_key").map(RunKey::new);
+    let parse = || {
+        let head = RunHead {
+            run_key: run_key.clone()?,
+            run_id: RunId::new(row.id("run_id")?),
+            tenant_id: TenantId::new(row.text("tenant")?).map_err(|error| error.to_string())?,
+            owner: row.id_or_null("owner_incarnation")?.map(NodeIncarnation::new),
+            lease_epoch: count(row, "lease_epoch")?,
+            last_seq: count(row, "last_seq")?,
+            last_hash: hash(row, "last_hash")?,
+            last_at: UnixMicros(row.int("last_at")?),
+            control_seq: count(row, "control_seq")?,
+            inbox_len: count(row, "inbox_len")?,
+            closed: row.flag("closed")?,
+        };
+        Ok(RunRow { head, wake_at: row.int_or_null("wake_at_ms")?.map(UnixMs), parked: row.flag("parked")? })
+    };
+    parse().map_err(|problem: String| StoreError::Corrupt {
+        run: run_key.clone().unwrap_or(RunKey::new(Uuid::nil())),
+        seq: count(row, "last_seq").unwrap_or_default(),
+        problem: format!("the row of the run: {problem}"),
+    })
+}
+
+/// The rows of runs that were claimed. The others must not wait for one that cannot be read, with which nobody can do
+/// anything.
+pub(crate) fn claimed_heads(rows: &[impl Cells]) -> Vec<RunHead> {
+    let heads = rows.iter().filter_map(|row| {
+        run_row(row).inspect_err(|error| tracing::error!(%error, "a run that was claimed cannot be read")).ok()
+    });
+    heads.map(|run| run.head).collect()
+}
+
+/// Reads an event of `run` that must be number `seq`.
+fn event(row: &impl Cells, run_key: RunKey, seq: u64) -> Result<StoredEvent, StoreError> {
+    let parse = || {
+        let found = count(row, "seq")?;
+        if found != seq {
+            return Err(format!("it is missing; the next one is {found}"));
+        }
+        let event = StoredEvent {
+            run_key,
+            seq,
+            at: UnixMicros(row.int("at")?),
+            actor: Actor {
+                actor_id: ActorId::new(row.text("actor_id")?).map_err(|error| error.to_string())?,
+                role: word(row, "actor_role")?,
+            },
+            visibility: word(row, "visibility")?,
+            kind: row.text("kind")?.to_owned(),
+            version: number(row, "version")?,
+            body: row.bytes("body")?.to_vec(),
+            prev_hash: hash(row, "prev_hash")?,
+            hash: hash(row, "hash")?,
+        };
+        if event.event().is_none() {
+            return Err(format!("its body cannot be read as `{}`", event.kind));
+        }
+        Ok(event)
+    };
+    parse().map_err(|problem| StoreError::Corrupt { run: run_key, seq, problem })
+}
+
+/// Decodes a page and checks that it is what must be there: each event the successor of the one before, up to the end of
+/// the page or of the journal. The rows are the run's own `last_seq` joined with its events.
+pub(crate) fn read_events(
+    run: RunKey,
+    after_seq: u64,
+    limit: usize,
+    rows: &[impl Cells],
+) -> Result<Vec<StoredEvent>, StoreError> {
+    let Some(first) = rows.first() else { return Ok(Vec::new()) };
+    let corrupt = |seq: u64, problem: String| StoreError::Corrupt { run, seq, problem };
+    let last_seq = count(first, "last_seq").map_err(|problem| corrupt(after_seq, problem))?;
+    let mut events = Vec::with_capacity(rows.len());
+    let mut next = after_seq.saturating_add(1);
+    // Without any event the join still gives the run's own row.
+    for row in rows.iter().filter(|row| !matches!(row.int_or_null("seq"), Ok(None))) {
+        if next > last_seq {
+            return Err(corrupt(next, format!("the journal ends at event {last_seq}, and yet there is another")));
+        }
+        events.push(event(row, run, next)?);
+        next += 1;
+    }
+    if events.len() < limit && next <= last_seq {
+        return Err(corrupt(next, format!("it is missing; the journal ends at event {last_seq}")));
+    }
+    Ok(events)
+}
+
+/// A meter's row: the budget with its figures, and whether it is retired.
+pub(crate) fn metered(row: &impl Cells) -> Result<(MeteredBudget, bool), String> {
+    let meter = Meter {
+        window_start_unix_seconds: row.int("window_start_seconds")?,
+        consumed: Micros(row.int("consumed")?),
+        reserved: Micros(row.int("reserved")?),
+        grace_end_unix_seconds: row.int_or_null("grace_end_seconds")?,
+    };
+    Ok((MeteredBudget { budget: json(row, "budget")?, meter }, row.flag("retired")?))
+}
+
+pub(crate) fn unreadable_meter(problem: String) -> StoreError {
+    StoreError::Unavailable(format!("a meter cannot be read: {problem}"))
+}
+
+/// Governance changes. One that cannot be read fails all: nothing may be admitted past it.
+pub(crate) fn epoch_changes(rows: &[impl Cells]) -> Result<Vec<EpochChange>, StoreError> {
+    let changes = rows.iter().map(|row| {
+        let at_unix_ms = UnixMs(row.int("at_ms")?);
+        Ok(EpochChange { epoch: count(row, "epoch")?, at_unix_ms, change: json(row, "body")? })
+    });
+    changes
+        .collect::<Result<_, String>>()
+        .map_err(|problem| StoreError::Unavailable(format!("a governance change cannot be read: {problem}")))
+}
+
+/// How a class stands in the column of that name.
+pub(crate) const fn class_number(class: CommandClass) -> i64 {
+    match class {
+        CommandClass::Control => 0,
+        CommandClass::Other => 1,
+    }
+}
+
+/// A command as it lies in the inbox.
+pub(crate) fn inbox_command(row: &impl Cells) -> Result<InboxCommand, String> {
+    let class = match row.int("class")? {
+        0 => CommandClass::Control,
+        1 => CommandClass::Other,
+        other => return Err(format!("`class` is {other}")),
+    };
+    Ok(InboxCommand { command_id: CommandId::new(row.id("command_id")?), class, body: row.bytes("body")?.to_vec() })
+}
+
+/// The commands that wait and the run's `control_seq`, from the run's row joined with them.
+pub(crate) fn waiting_commands(run: RunKey, rows: &[impl Cells]) -> Result<(Vec<InboxCommand>, u64), StoreError> {
+    let Some(first) = rows.first() else { return Ok((Vec::new(), 0)) };
+    let unreadable = |problem| StoreError::Unavailable(format!("the inbox of run {run} cannot be read: {problem}"));
+    let control_seq = count(first, "control_seq").map_err(unreadable)?;
+    let rows = rows.iter().filter(|row| !matches!(row.int_or_null("class"), Ok(None)));
+    let commands = rows.map(|row| inbox_command(row).map_err(unreadable)).collect::<Result<_, _>>()?;
+    Ok((commands, control_seq))
+}
+
+/// Keeps a row of a list if it can be read: one that cannot must not hide the others.
+pub(crate) fn readable<T>(what: &str, row: Result<T, String>) -> Option<T> {
+    row.inspect_err(|problem| tracing::error!(problem, "{what} in a list cannot be read")).ok()
+}
+
+/// A run in a list.
+pub(crate) fn listed_run(row: &impl Cells) -> Result<directory::RunRow, String> {
+    let pipeline_id = row.text_or_null("pipeline_id")?.map(PipelineId::new).transpose();
+    Ok(directory::RunRow {
+        run_key: RunKey::new(row.id("run_key")?),
+        run_id: RunId::new(row.id("run_id")?),
+        pipeline_id: pipeline_id.map_err(|error| error.to_string())?,
+        root_agent_id: row.text("root_agent_id")?.to_owned(),
+        submitted_at: UnixMicros(row.int("submitted_at")?),
+        last_seq: count(row, "last_seq")?,
+        last_at: UnixMicros(row.int("last_at")?),
+        projection: RunProjection {
+            status: word(row, "status")?,
+            closed: row.flag("closed")?,
+            total_cost_micros: row.int("total_cost_micros")?,
+            percent: number(row, "percent")?,
+            waiting_for: row.prose_or_null("waiting_for")?,
+            wake_at: row.int_or_null("wake_at_ms")?.map(UnixMs),
+            open_approvals: json(row, "open_approvals")?,
+        },
+    })
+}
