@@ -18,6 +18,7 @@ mod progress;
 mod run;
 mod runs;
 mod values;
+mod watching;
 
 pub use api::{ApiError, Caller, ErrorKind, Submitted, WatchItem};
 pub use node::{Node, NodeConfig, NodeHandle, Ports, StartError};

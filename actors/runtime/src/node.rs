@@ -38,9 +38,10 @@ use crate::governance::{self, GovernanceActor, GovernanceHandle};
 use crate::journal::{GroupCommit, JournalHandle};
 use crate::leases::{self, LeasesActor};
 use crate::load::{history, load};
-use crate::progress::{Item, ProgressHub};
+use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
+use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
 pub(crate) const RUNS_ACTIVE_DEFAULT: usize = 10_000;
@@ -516,59 +517,4 @@ fn judged(answer: CommandAnswer) -> Result<CommandAnswer, ApiError> {
         return Ok(answer);
     }
     Err(ApiError::DeniedBefore { code: answer.code, message: answer.message })
-}
-
-async fn follow(
-    journal: &dyn Journal,
-    run: RunKey,
-    after_seq: u64,
-    mut news: tokio::sync::broadcast::Receiver<Item>,
-    items: &mpsc::Sender<Result<WatchItem, ApiError>>,
-) -> Result<(), ApiError> {
-    use tokio::sync::broadcast::error::RecvError;
-    let mut last = after_seq;
-    loop {
-        // Whatever was missed lies in the journal; the news only say that there is something.
-        loop {
-            let page = journal.read(run, last, signalbox_ports::journal::READ_EVENTS_MAX).await?;
-            if page.is_empty() {
-                break;
-            }
-            for event in page {
-                last = event.seq;
-                let closed = event.kind == "run-closed";
-                if items.send(Ok(WatchItem::Event(event))).await.is_err() || closed {
-                    return Ok(());
-                }
-            }
-        }
-        if journal.head(run).await?.is_some_and(|head| head.closed && head.last_seq <= last) {
-            return Ok(());
-        }
-        loop {
-            match tokio::time::timeout(Duration::from_secs(5), news.recv()).await {
-                Ok(Ok(Item::Event(event))) if event.seq == last + 1 => {
-                    last = event.seq;
-                    let closed = event.kind == "run-closed";
-                    let sent = items.send(Ok(WatchItem::Event((*event).clone()))).await;
-                    if sent.is_err() || closed {
-                        return Ok(());
-                    }
-                }
-                Ok(Ok(Item::Event(event))) if event.seq > last => break,
-                Ok(Ok(Item::Progress { step_id, message, percent })) => {
-                    let line = WatchItem::Progress { step_id, message, percent };
-                    if items.send(Ok(line)).await.is_err() {
-                        return Ok(());
-                    }
-                }
-                Ok(Ok(Item::Event(_) | Item::Answered)) => {}
-                Ok(Err(RecvError::Lagged(_))) | Err(_) => break,
-                Ok(Err(RecvError::Closed)) => return Ok(()),
-            }
-            if items.is_closed() {
-                return Ok(());
-            }
-        }
-    }
 }

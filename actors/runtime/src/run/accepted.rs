@@ -1,0 +1,117 @@
+//! After the journal has accepted: only now the memory changes, and calls go out.
+
+use std::sync::Arc;
+
+use ractor::ActorRef;
+use signalbox_domain::run::append::{Ask, AskRefusal};
+use signalbox_domain::run::evolve::fold_one;
+use signalbox_ports::clock::BootInstant;
+use signalbox_ports::journal::{Admitted, Appended, AskOutcome, StoreError};
+use signalbox_ports::tools::CallOrder;
+
+use super::asking::Ready;
+use super::{Draft, Held, Msg, Pass, State, backoff_ms};
+use crate::dispatch;
+use crate::load::{SNAPSHOT_EVERY, keep_snapshot};
+use crate::progress::Item;
+
+impl State {
+    /// The journal has accepted: only now the memory changes and calls go out.
+    pub(super) async fn accepted(
+        &mut self,
+        myself: &ActorRef<Msg>,
+        appended: Appended,
+        asks: Vec<Ask>,
+        mut draft: Draft,
+    ) -> Result<Pass, StoreError> {
+        self.store_trouble = 0;
+        for event in appended.events {
+            fold_one(&mut self.run, &event).map_err(|error| StoreError::Corrupt {
+                run: self.run.run_key,
+                seq: error.seq,
+                problem: error.problem.to_owned(),
+            })?;
+            self.shared.hub.publish(self.run.run_key, Item::Event(Arc::new(event)));
+        }
+        self.shared.hub.publish(self.run.run_key, Item::Answered);
+        self.ended.drain(..draft.settled.min(self.ended.len()));
+        let view = self.shared.governance.view();
+        let mut stale = false;
+        for (outcome, ask) in appended.asks.into_iter().zip(asks) {
+            let ready = draft.calls.remove(&ask.call_id);
+            match (outcome, ready) {
+                (AskOutcome::Admitted(admitted), Some(ready)) => {
+                    self.held.remove(&ask.step_id);
+                    self.send(myself, admitted, &ask, ready);
+                }
+                (AskOutcome::Admitted(_) | AskOutcome::Recorded, _) => {}
+                (AskOutcome::Refused(refusal), _) => {
+                    self.shared.buckets.give_back(&view.state, &ask.target);
+                    stale |= self.refused(&ask, refusal);
+                }
+            }
+        }
+        if stale {
+            self.shared.governance.refresh().await;
+        }
+        if self.run.end.is_some() {
+            self.cancel_calls(myself);
+        }
+        if self.run.last_seq >= self.snapshot_at + SNAPSHOT_EVERY {
+            self.snapshot_at = self.run.last_seq;
+            keep_snapshot(self.shared.store.as_ref(), &self.run).await;
+        }
+        Ok(Pass::Again)
+    }
+
+    pub(super) fn refused(&mut self, ask: &Ask, refusal: AskRefusal) -> bool {
+        match refusal {
+            AskRefusal::Commanded => {
+                self.inbox_waiting = true;
+                false
+            }
+            AskRefusal::Exceeded { budget_id, readings } => {
+                self.exceeded.insert(ask.step_id.clone(), (budget_id, readings));
+                false
+            }
+            AskRefusal::Stale { .. } => {
+                // The first times at once; a step that keeps finding the epoch moved backs off.
+                let boot = self.shared.clock.boot();
+                let held = self.held.entry(ask.step_id.clone()).or_insert(Held { until: boot, times: 0 });
+                held.times = held.times.saturating_add(1);
+                if held.times > 3 {
+                    held.until = BootInstant(boot.0.saturating_add(backoff_ms(held.times) * 1_000_000));
+                }
+                true
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, myself: &ActorRef<Msg>, admitted: Admitted, ask: &Ask, ready: Ready) {
+        let Some(record) = self.run.call(ask.call_id) else { return };
+        let order = CallOrder {
+            call_id: record.call_id,
+            attempt: record.attempt,
+            tenant_id: self.run.tenant_id.clone(),
+            run_id: self.run.run_id,
+            step_id: record.step_id.clone(),
+            tool_id: record.tool_id.clone(),
+            tool_semver: record.tool_semver.clone(),
+            args: ready.args,
+            ceiling: record.estimated_usage.clone(),
+            timeout_ms: record.timeout_ms,
+            constraints: ready.constraints,
+        };
+        self.out.insert(record.call_id, record.tool_id.clone());
+        dispatch::send(self.outside(myself), admitted, order, ready.permit);
+    }
+
+    pub(super) fn cancel_calls(&mut self, myself: &ActorRef<Msg>) {
+        let outside = self.outside(myself);
+        for (call_id, tool) in &self.out {
+            if self.cancelled.insert(*call_id) {
+                dispatch::cancel(&outside, tool.clone(), *call_id);
+            }
+        }
+    }
+}

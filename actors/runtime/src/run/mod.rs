@@ -1,0 +1,391 @@
+//! One actor per active run: it holds the envelope, asks the gate, appends, and hands admitted calls out.
+//!
+//! Messages are wake-ups; what is to be done waits in queues, commands first. One pass makes at most one append, and
+//! the actor goes through its mailbox between passes, so that a kill never waits behind a flood of results.
+
+mod accepted;
+mod asking;
+mod settling;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use signalbox_domain::governance::budget::MeterReading;
+use signalbox_domain::governance::egress::HostExemption;
+use signalbox_domain::ids::{BudgetId, CallId, NodeIncarnation, RunKey, StepId, ToolId};
+use signalbox_domain::run::advance::{advance, next_wake, projection};
+use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, EntryRefusal, NewEvent, Release};
+use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::event::RunEvent;
+use signalbox_domain::run::evolve::evolve;
+use signalbox_domain::run::settle::Ended;
+use signalbox_domain::time::UnixMs;
+use signalbox_ports::blobs::Blobs;
+use signalbox_ports::clock::{BootInstant, Clock};
+use signalbox_ports::inbox::Inbox;
+use signalbox_ports::journal::{AppendError, Journal, StoreError};
+use signalbox_ports::tools::Tools;
+
+use crate::buckets::BucketsHandle;
+use crate::commands::decide_all;
+use crate::dispatch::Outside;
+use crate::governance::GovernanceHandle;
+use crate::journal::JournalHandle;
+use crate::load::{keep_snapshot, load};
+use crate::progress::ProgressHub;
+use crate::values::Outputs;
+use asking::Ready;
+
+/// A run with nothing to do for this long is parked: its actor stops, and the journal brings it back.
+const PARK_AFTER: Duration = Duration::from_secs(5);
+/// First pause before a held call is asked about again; doubles up to [`HOLD_MAX_MS`].
+const HOLD_MS: u64 = 100;
+/// Longest pause of a held call.
+const HOLD_MAX_MS: u64 = 5_000;
+
+/// What every run of a node shares.
+pub(crate) struct Shared {
+    pub(crate) node: NodeIncarnation,
+    pub(crate) store: Arc<dyn Journal>,
+    pub(crate) inbox: Arc<dyn Inbox>,
+    pub(crate) blobs: Arc<dyn Blobs>,
+    pub(crate) tools: Arc<dyn Tools>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) journal: JournalHandle,
+    pub(crate) governance: GovernanceHandle,
+    pub(crate) buckets: BucketsHandle,
+    pub(crate) hub: ProgressHub,
+    pub(crate) exempt: Vec<HostExemption>,
+}
+
+pub(crate) enum Msg {
+    /// The inbox may hold something.
+    Poke,
+    /// A call ended.
+    Ended(Box<Ended>),
+    /// Switches, grants or limits changed.
+    GovernanceMoved,
+    /// The node shuts down: nothing new begins.
+    Drain,
+    /// A timer, or the rest of the work of the last pass.
+    Pass,
+}
+
+pub(crate) struct Run;
+
+/// Which run, under which claim.
+pub(crate) struct Args {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) run_key: RunKey,
+    pub(crate) lease_epoch: u64,
+}
+
+pub(crate) struct State {
+    shared: Arc<Shared>,
+    run: RunEnvelope,
+    lease_epoch: u64,
+    control_seq: u64,
+    inbox_waiting: bool,
+    governance_moved: bool,
+    draining: bool,
+    pass_scheduled: bool,
+    ended: VecDeque<Ended>,
+    /// Calls a task of this process will report on.
+    out: HashMap<CallId, ToolId>,
+    cancelled: HashSet<CallId>,
+    /// Asks the store refused for money: the next pass records the refusal on the store's own readings.
+    exceeded: HashMap<StepId, (BudgetId, Vec<MeterReading>)>,
+    held: HashMap<StepId, Held>,
+    store_trouble: u32,
+    outputs: Outputs,
+    snapshot_at: u64,
+    idle_since: Option<BootInstant>,
+    timer: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// A step that is not asked about before an instant.
+struct Held {
+    until: BootInstant,
+    times: u32,
+}
+
+/// What a pass left.
+enum Pass {
+    /// There is more to do at once.
+    Again,
+    /// Nothing to do until something arrives or this many milliseconds have passed.
+    Idle(Option<u64>),
+    /// The run is closed or parked, or belongs to another node now.
+    Over,
+}
+
+/// What a pass wants to write.
+#[derive(Default)]
+struct Draft {
+    facts: Vec<NewEvent>,
+    asks: Vec<Ask>,
+    answers: Vec<(signalbox_domain::ids::CommandId, CommandAnswer)>,
+    releases: Vec<Release>,
+    /// One for each ask that would hand a call out.
+    calls: HashMap<CallId, Ready>,
+    /// How many finished calls of the queue are settled by the facts.
+    settled: usize,
+}
+
+impl Actor for Run {
+    type Msg = Msg;
+    type State = State;
+    type Arguments = Args;
+
+    async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
+        let run = load(args.shared.store.as_ref(), args.run_key)
+            .await?
+            .ok_or_else(|| ActorProcessingErr::from("the run is not in the journal"))?;
+        let mut state = State {
+            snapshot_at: run.last_seq,
+            shared: args.shared,
+            run,
+            lease_epoch: args.lease_epoch,
+            control_seq: 0,
+            inbox_waiting: true,
+            governance_moved: true,
+            draining: false,
+            pass_scheduled: false,
+            ended: VecDeque::new(),
+            out: HashMap::new(),
+            cancelled: HashSet::new(),
+            exceeded: HashMap::new(),
+            held: HashMap::new(),
+            store_trouble: 0,
+            outputs: Outputs::default(),
+            idle_since: None,
+            timer: None,
+        };
+        state.schedule(&myself);
+        Ok(state)
+    }
+
+    async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            Msg::Poke => state.inbox_waiting = true,
+            Msg::GovernanceMoved => state.governance_moved = true,
+            Msg::Drain => state.draining = true,
+            Msg::Ended(ended) => {
+                state.out.remove(&ended.call_id);
+                state.ended.push_back(*ended);
+            }
+            Msg::Pass => {
+                state.pass_scheduled = false;
+                return state.go_on(&myself).await;
+            }
+        }
+        state.schedule(&myself);
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<Msg>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        if let Some(timer) = state.timer.take() {
+            timer.abort();
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn schedule(&mut self, myself: &ActorRef<Msg>) {
+        if !self.pass_scheduled {
+            self.pass_scheduled = myself.cast(Msg::Pass).is_ok();
+        }
+    }
+
+    async fn go_on(&mut self, myself: &ActorRef<Msg>) -> Result<(), ActorProcessingErr> {
+        let pass = match self.pass(myself).await {
+            Ok(pass) => pass,
+            // An unreachable store is no crash: the state stays, nothing new is dispatched, and the run asks again.
+            Err(StoreError::Unavailable(problem)) => {
+                self.store_trouble = self.store_trouble.saturating_add(1);
+                // What the pass had read was not written: it is read again.
+                self.inbox_waiting = true;
+                self.governance_moved = true;
+                tracing::warn!(run = %self.run.run_id, problem, "held: the store is not available");
+                Pass::Idle(Some(backoff_ms(self.store_trouble)))
+            }
+            // What is in memory may not be what is in the journal: the supervisor loads the run again.
+            Err(error) => return Err(error.into()),
+        };
+        match pass {
+            Pass::Again => self.schedule(myself),
+            Pass::Idle(wake_in) => self.wake_in(myself, wake_in),
+            Pass::Over => myself.stop(None),
+        }
+        Ok(())
+    }
+
+    fn wake_in(&mut self, myself: &ActorRef<Msg>, wake_in: Option<u64>) {
+        if let Some(timer) = self.timer.take() {
+            timer.abort();
+        }
+        let Some(ms) = wake_in else { return };
+        let actor = myself.clone();
+        self.timer = Some(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            let _ = actor.cast(Msg::Pass);
+        }));
+    }
+
+    fn outside(&self, myself: &ActorRef<Msg>) -> Outside {
+        Outside {
+            tools: self.shared.tools.clone(),
+            blobs: self.shared.blobs.clone(),
+            hub: self.shared.hub.clone(),
+            tenant: self.run.tenant_id.clone(),
+            run: self.run.run_key,
+            actor: myself.clone(),
+        }
+    }
+
+    async fn pass(&mut self, myself: &ActorRef<Msg>) -> Result<Pass, StoreError> {
+        let now = self.shared.clock.now();
+        let mut scratch = self.run.clone();
+        let mut draft = Draft::default();
+        if self.inbox_waiting {
+            let (commands, control_seq) = self.shared.inbox.pending(self.run.run_key).await?;
+            self.control_seq = control_seq;
+            self.inbox_waiting = false;
+            (draft.facts, draft.answers) = decide_all(&mut scratch, &commands, now);
+        }
+        self.settle_ended(&mut scratch, &mut draft, now);
+        self.sweep(&mut scratch, &mut draft, now);
+        let due = advance(&scratch, now);
+        add(&mut scratch, &mut draft.facts, due, now);
+        let view = self.shared.governance.view();
+        if !self.draining {
+            self.recover_orphans(myself, &scratch, &mut draft, now).await?;
+            self.ask(&mut scratch, &mut draft, now).await?;
+            let due = advance(&scratch, now);
+            add(&mut scratch, &mut draft.facts, due, now);
+            // Nothing may begin in an append that ends the run, or after a step has failed.
+            if scratch.end.is_some() || scratch.is_failing() {
+                draft.asks.clear();
+                draft.calls.clear();
+            }
+        }
+        if draft.facts.is_empty() && draft.asks.is_empty() && draft.answers.is_empty() {
+            return self.rest(now).await;
+        }
+        self.idle_since = None;
+        let mut if_asked = scratch.clone();
+        for new in draft.asks.iter().flat_map(|ask| &ask.events) {
+            evolve(&mut if_asked, now.micros(), &new.event);
+        }
+        let entry = Entry {
+            run_key: self.run.run_key,
+            expected_seq: self.run.last_seq,
+            lease_epoch: self.lease_epoch,
+            control_seq: self.control_seq,
+            governance_epoch: view.state.epoch,
+            facts: std::mem::take(&mut draft.facts),
+            asks: std::mem::take(&mut draft.asks),
+            answers: std::mem::take(&mut draft.answers),
+            releases: std::mem::take(&mut draft.releases),
+            projection: Some(projection(&scratch)),
+            projection_if_asked: Some(projection(&if_asked)),
+            park: false,
+        };
+        let targets: Vec<Ask> = entry.asks.clone();
+        match self.shared.journal.append(entry).await {
+            Ok(appended) => self.accepted(myself, appended, targets, draft).await,
+            Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(Pass::Over),
+            Err(AppendError::Refused(refusal)) => Err(StoreError::Unknown(refusal.to_string())),
+            Err(AppendError::Store(error)) => Err(error),
+        }
+    }
+
+    fn hold(&mut self, step: &StepId, boot: BootInstant) {
+        let held = self.held.entry(step.clone()).or_insert(Held { until: boot, times: 0 });
+        held.times = held.times.saturating_add(1);
+        held.until = BootInstant(boot.0.saturating_add(backoff_ms(held.times) * 1_000_000));
+    }
+
+    /// Nothing to write: how long to wait, or whether the actor can go.
+    async fn rest(&mut self, now: UnixMs) -> Result<Pass, StoreError> {
+        if self.run.closed || (self.draining && self.out.is_empty()) {
+            return Ok(Pass::Over);
+        }
+        let boot = self.shared.clock.boot();
+        let holds = self.held.values().filter(|held| held.until > boot).map(|held| held.until.ms_since(boot) + 1);
+        let timer = next_wake(&self.run).map(|at| u64::try_from(at.since(now)).unwrap_or(0).max(1));
+        let next = holds.chain(timer).min();
+        if !self.run.is_waiting(now) || !self.out.is_empty() || self.held.values().any(|held| held.until > boot) {
+            self.idle_since = None;
+            return Ok(Pass::Idle(next));
+        }
+        let since = *self.idle_since.get_or_insert(boot);
+        let idle_ms = boot.ms_since(since);
+        let park_ms = u64::try_from(PARK_AFTER.as_millis()).unwrap_or(u64::MAX);
+        if idle_ms < park_ms {
+            return Ok(Pass::Idle(Some(next.unwrap_or(u64::MAX).min(park_ms - idle_ms))));
+        }
+        self.park().await
+    }
+
+    async fn park(&mut self) -> Result<Pass, StoreError> {
+        keep_snapshot(self.shared.store.as_ref(), &self.run).await;
+        let entry = Entry {
+            run_key: self.run.run_key,
+            expected_seq: self.run.last_seq,
+            lease_epoch: self.lease_epoch,
+            control_seq: self.control_seq,
+            governance_epoch: self.shared.governance.view().state.epoch,
+            facts: Vec::new(),
+            asks: Vec::new(),
+            answers: Vec::new(),
+            releases: Vec::new(),
+            projection: Some(projection(&self.run)),
+            projection_if_asked: None,
+            park: true,
+        };
+        match self.shared.journal.append(entry).await {
+            Ok(_) | Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(Pass::Over),
+            Err(AppendError::Refused(EntryRefusal::InboxNotEmpty)) => {
+                self.inbox_waiting = true;
+                self.idle_since = None;
+                Ok(Pass::Again)
+            }
+            Err(AppendError::Refused(refusal)) => Err(StoreError::Unknown(refusal.to_string())),
+            Err(AppendError::Store(error)) => Err(error),
+        }
+    }
+}
+
+fn add(scratch: &mut RunEnvelope, facts: &mut Vec<NewEvent>, events: Vec<NewEvent>, now: UnixMs) {
+    for new in &events {
+        evolve(scratch, now.micros(), &new.event);
+    }
+    facts.extend(events);
+}
+
+fn backoff_ms(times: u32) -> u64 {
+    let doubled = HOLD_MS.saturating_mul(1 << times.saturating_sub(1).min(10));
+    // Spread by an eighth so that many runs held by one cause do not all come back at once.
+    let spread = u64::from(times.wrapping_mul(2_654_435_761) % 8);
+    (doubled.min(HOLD_MAX_MS)) * (8 + spread) / 8
+}
+
+/// The last event a run must not be left without when its actor keeps failing (RUN-029).
+pub(crate) fn crash_loop_event(run: &RunEnvelope) -> RunEvent {
+    use signalbox_domain::run::event::{OutputKind, RunFinished};
+    use signalbox_domain::run::status::RunStatus;
+    RunEvent::RunFinished(Box::new(RunFinished {
+        status: RunStatus::Failed,
+        code: Some("actor-crash-loop".to_owned()),
+        message: Some("the run's actor failed three times within a minute".to_owned()),
+        user_visible_status_copy: None,
+        safe_degradation_mode_id: None,
+        blamed_id: None,
+        step_id: None,
+        outputs: run.bundle(OutputKind::PartialOnFailure),
+    }))
+}
