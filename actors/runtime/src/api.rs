@@ -68,6 +68,8 @@ pub enum ErrorKind {
     Overloaded,
     /// Something this needs cannot be reached; waiting helps.
     Unavailable,
+    /// What is stored cannot be what was written.
+    Corrupt,
     /// A fault of ours.
     Internal,
 }
@@ -122,6 +124,16 @@ pub enum ApiError {
     /// The command is durable and will be carried out, but the answer took too long.
     #[error("the command is accepted but not answered yet; ask again with the same command id")]
     AnswerPending,
+    /// The run's journal cannot be what was written. Other runs are not concerned.
+    #[error("the journal of run {run_id} is corrupt at event {seq}: {problem}")]
+    JournalCorrupt {
+        /// The run.
+        run_id: RunId,
+        /// The event.
+        seq: u64,
+        /// What is wrong.
+        problem: String,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -147,6 +159,7 @@ impl ApiError {
             Self::Overloaded { .. } => "overloaded",
             Self::Draining => "draining",
             Self::AnswerPending => "answer-pending",
+            Self::JournalCorrupt { .. } => "journal-corrupt",
             Self::Store(error) => error.code(),
             Self::Internal(_) => "internal",
         }
@@ -191,8 +204,17 @@ impl ApiError {
             Self::Replay(ReplayError::NoSuchPoint) => ErrorKind::Invalid,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
             Self::Draining | Self::AnswerPending => ErrorKind::Unavailable,
+            Self::JournalCorrupt { .. } => ErrorKind::Corrupt,
             Self::Store(StoreError::Unavailable(_) | StoreError::Unknown(_)) => ErrorKind::Unavailable,
             Self::Replay(ReplayError::Fold(_)) | Self::Store(_) | Self::Internal(_) => ErrorKind::Internal,
         }
+    }
+}
+
+/// A failure of the store while a run was read, by the name its callers know the run by.
+pub(crate) fn reading(run_id: RunId, error: StoreError) -> ApiError {
+    match error {
+        StoreError::Corrupt { seq, problem, .. } => ApiError::JournalCorrupt { run_id, seq, problem },
+        other => ApiError::Store(other),
     }
 }

@@ -31,7 +31,7 @@ use signalbox_ports::tools::Tools;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::api::{ApiError, Caller, Submitted, WatchItem};
+use crate::api::{ApiError, Caller, Submitted, WatchItem, reading};
 use crate::buckets::{Buckets, BucketsHandle};
 use crate::commands::Order;
 use crate::governance::{self, GovernanceActor, GovernanceHandle};
@@ -406,7 +406,11 @@ impl NodeHandle {
                 let _ = tokio::time::timeout(ANSWER_POLL, news.recv()).await;
             }
         };
-        tokio::time::timeout(ANSWER_WITHIN, waiting).await.unwrap_or(Err(ApiError::AnswerPending))
+        match tokio::time::timeout(ANSWER_WITHIN, waiting).await {
+            Ok(answer) => answer,
+            // A run whose journal cannot be read answers nothing, ever: say so instead of asking for patience.
+            Err(_) => self.envelope(&head).await.and(Err(ApiError::AnswerPending)),
+        }
     }
 
     // A closed run has no actor and never changes: the rules answer without it.
@@ -466,7 +470,8 @@ impl NodeHandle {
     /// The run as it stood after an event. Nothing is executed.
     pub async fn replay(&self, caller: &Caller, run_id: RunId, at_seq: u64) -> Result<RunEnvelope, ApiError> {
         let head = self.find(caller, run_id).await?;
-        let events = history(self.inner.shared.store.as_ref(), head.run_key).await?;
+        let events = history(self.inner.shared.store.as_ref(), head.run_key).await;
+        let events = events.map_err(|error| reading(head.run_id, error))?;
         Ok(reconstruct_state_at(&events, At::Seq(at_seq))?)
     }
 
@@ -477,7 +482,8 @@ impl NodeHandle {
         run_id: RunId,
     ) -> Result<(TenantId, RunKey, Vec<StoredEvent>), ApiError> {
         let head = self.find(caller, run_id).await?;
-        let events = history(self.inner.shared.store.as_ref(), head.run_key).await?;
+        let events = history(self.inner.shared.store.as_ref(), head.run_key).await;
+        let events = events.map_err(|error| reading(head.run_id, error))?;
         Ok((head.tenant_id, head.run_key, events))
     }
 
@@ -507,8 +513,9 @@ impl NodeHandle {
     }
 
     async fn envelope(&self, head: &RunHead) -> Result<RunEnvelope, ApiError> {
-        let run = load(self.inner.shared.store.as_ref(), head.run_key).await?;
-        run.ok_or_else(|| ApiError::Internal(format!("run {} has no events", head.run_id)))
+        let run = load(self.inner.shared.store.as_ref(), head.run_key).await;
+        run.map_err(|error| reading(head.run_id, error))?
+            .ok_or_else(|| ApiError::Internal(format!("run {} has no events", head.run_id)))
     }
 }
 

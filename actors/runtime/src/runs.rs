@@ -56,6 +56,8 @@ pub(crate) struct State {
     /// Poked while active: looked at once more when the actor is gone.
     poked: HashSet<RunKey>,
     crashes: HashMap<RunKey, Vec<BootInstant>>,
+    /// Runs whose journal cannot be read, named in the log once.
+    left_alone: HashSet<RunKey>,
     drained: Vec<RpcReplyPort<()>>,
     draining: bool,
 }
@@ -77,6 +79,7 @@ impl Actor for Runs {
             keys: HashMap::new(),
             poked: HashSet::new(),
             crashes: HashMap::new(),
+            left_alone: HashSet::new(),
             drained: Vec::new(),
             draining: false,
         })
@@ -135,7 +138,7 @@ impl Actor for Runs {
 
 impl State {
     async fn start(&mut self, myself: &ActorRef<Msg>, run: RunKey, lease_epoch: u64) {
-        if self.draining || self.live.contains_key(&run) {
+        if self.draining || self.live.contains_key(&run) || self.left_alone.contains(&run) {
             return;
         }
         let args = run::Args { shared: self.args.shared.clone(), run_key: run, lease_epoch };
@@ -153,10 +156,21 @@ impl State {
                         myself.send_after(LOAD_AGAIN, move || Msg::Own(Box::new(head)));
                     }
                 }
-                // Left as it is: other runs go on, and an operator finds it by its name.
-                _ => tracing::error!(%run, %error, "the run cannot be loaded and is left alone"),
+                // Left as it is: other runs go on, and an operator finds it by the name it is known by.
+                Some(StoreError::Corrupt { seq, problem, .. }) => {
+                    self.leave_alone(run, &format!("its journal is corrupt at event {seq}: {problem}")).await;
+                }
+                _ => self.leave_alone(run, &error.to_string()).await,
             },
             Err(error) => tracing::error!(%run, %error, "the run's actor cannot be started"),
+        }
+    }
+
+    async fn leave_alone(&mut self, run: RunKey, problem: &str) {
+        if self.left_alone.insert(run) {
+            let head = self.args.shared.store.head(run).await.ok().flatten();
+            let run_id = head.map_or_else(|| run.to_string(), |head| head.run_id.to_string());
+            tracing::error!(run_id, problem, "the run cannot be loaded and is left alone");
         }
     }
 

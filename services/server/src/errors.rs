@@ -78,6 +78,9 @@ impl From<ApiError> for Refusal {
                 refusal.with(DETAIL_RETRY, retry_after_ms.div_ceil(1_000).to_string())
             }
             ApiError::Replay(_) => refusal.with(DETAIL_FIELD, "at_seq"),
+            ApiError::JournalCorrupt { run_id, seq, .. } => {
+                refusal.with("runId", run_id.to_string()).with("seq", seq.to_string())
+            }
             ApiError::Denied(_)
             | ApiError::DeniedBefore { .. }
             | ApiError::Draining
@@ -118,6 +121,7 @@ pub fn code_of(code: &str, kind: ErrorKind) -> Code {
         ErrorKind::PermissionDenied => Code::PermissionDenied,
         ErrorKind::Overloaded => Code::ResourceExhausted,
         ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Corrupt => Code::DataLoss,
         ErrorKind::Internal => Code::Internal,
     }
 }
@@ -176,6 +180,7 @@ fn retry_after(refusal: &Refusal) -> Option<Duration> {
             | ErrorKind::PreconditionFailed
             | ErrorKind::PermissionDenied
             | ErrorKind::Unconfigured
+            | ErrorKind::Corrupt
             | ErrorKind::Internal,
         ) => None,
     }
@@ -213,6 +218,7 @@ mod tests {
             (ErrorKind::Unconfigured, Code::FailedPrecondition),
             (ErrorKind::Overloaded, Code::ResourceExhausted),
             (ErrorKind::Unavailable, Code::Unavailable),
+            (ErrorKind::Corrupt, Code::DataLoss),
             (ErrorKind::Internal, Code::Internal),
         ];
         for (kind, code) in table {

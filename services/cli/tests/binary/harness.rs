@@ -10,7 +10,10 @@ use tempfile::TempDir;
 /// The binary, far from whatever the environment says.
 pub(crate) fn signalbox() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_signalbox"));
-    command.env_remove("SIGNALBOX_ADDR").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE").stdin(Stdio::null());
+    for name in ["SIGNALBOX_ADDR", "SIGNALBOX_STORE", "RUST_LOG", "RUST_BACKTRACE"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
     command
 }
 

@@ -24,7 +24,7 @@ use crate::rows::{int, run_columns};
 /// Most bytes of bodies that one statement carries, and beyond which a transaction takes no further entry, unless a single
 /// body or entry has more. The server ends a transaction whose node thinks for a second, a statement has two, and a message
 /// of a gigabyte is none.
-const BYTES_MAX: usize = 4 * 1_024 * 1_024;
+const BYTES_MAX: usize = 1_024 * 1_024;
 
 /// Appends a batch; one answer for each entry, in order. Only inside a task that is never dropped.
 pub(super) async fn append(shared: &Shared, batch: &[Entry]) -> Vec<Answer> {

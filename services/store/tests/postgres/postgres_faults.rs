@@ -200,8 +200,9 @@ async fn callers_that_go_away_at_any_moment_leave_a_single_connection_in_order()
         let _ = tokio::time::timeout(patience, asked).await;
         head = store.head(head.run_key).await.unwrap().unwrap();
     }
-    // Whatever is still being done is done before this, on the only connection there is.
+    // Whatever is still being done is done before these, each on the only connection there is.
     store.put_snapshot(head.run_key, 1, 1, b"state".to_vec()).await.unwrap();
+    assert!(store.renew(node(1), "node").await.unwrap());
     head = store.head(head.run_key).await.unwrap().unwrap();
     append(&store, saying(&head, "in order")).await.unwrap();
     assert_eq!(whole(&store, &head).await.len() as u64, head.last_seq + 1);
@@ -216,10 +217,10 @@ async fn bodies_of_a_megabyte_come_back_byte_for_byte() {
     let database = Database::create().await;
     let store = open(&database).await;
     let mut batch = Vec::new();
-    // More than one statement carries.
-    for number in 0..20 {
+    // More than one transaction takes.
+    for number in 0..10 {
         let head = create(&store, number).await;
-        let text = format!("{number}\u{0}\u{1F984}").repeat(150_000);
+        let text = format!("{number}\u{0}\u{1F984}{}", "x".repeat(1_000)).repeat(1_000);
         batch.push(saying(&head, &text));
     }
     for answer in store.append(batch, BootInstant(0)).await {
