@@ -215,6 +215,9 @@ impl ApiError {
 pub(crate) fn reading(run_id: RunId, error: StoreError) -> ApiError {
     match error {
         StoreError::Corrupt { seq, problem, .. } => ApiError::JournalCorrupt { run_id, seq, problem },
-        other => ApiError::Store(other),
+        other @ (StoreError::Unavailable(_)
+        | StoreError::Unknown(_)
+        | StoreError::Poison(_)
+        | StoreError::BlobDamaged { .. }) => ApiError::Store(other),
     }
 }
