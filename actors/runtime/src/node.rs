@@ -24,7 +24,7 @@ use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{Clock, Ids};
 use signalbox_ports::directory::{Directory, RunFilter, RunRow};
 use signalbox_ports::governance::Governance;
-use signalbox_ports::inbox::{CommandClass, Delivered, Inbox, InboxCommand};
+use signalbox_ports::inbox::{CommandClass, Delivered, Inbox, InboxCommand, WAITING_COMMANDS_MAX};
 use signalbox_ports::journal::{Created, Journal, NewRun, StoreError};
 use signalbox_ports::leases::Leases;
 use signalbox_ports::tools::Tools;
@@ -383,6 +383,10 @@ impl NodeHandle {
     ) -> Result<CommandAnswer, ApiError> {
         let head = self.find(caller, run_id).await?;
         let class = if command.stops() { CommandClass::Control } else { CommandClass::Other };
+        // Pause, cancel and kill have a lane of their own that nothing else can fill (RUN-028).
+        if class == CommandClass::Other && head.inbox_len >= WAITING_COMMANDS_MAX as u64 {
+            return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
+        }
         let order = Order { command, actor: caller.actor.clone(), expected_seq: None };
         let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
         let mut news = self.inner.shared.hub.subscribe(head.run_key);

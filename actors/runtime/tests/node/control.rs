@@ -4,6 +4,8 @@ use signalbox_domain::run::decide::RunCommand;
 use signalbox_domain::run::event::CallOutcome;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::step::{CallEnding, CallResult};
+use signalbox_ports::inbox::{CommandClass, Inbox, InboxCommand, WAITING_COMMANDS_MAX};
+use signalbox_ports::journal::Journal;
 
 use crate::harness::{World, caller, chain, fresh_command, operator, step, tool};
 
@@ -165,4 +167,29 @@ async fn a_late_result_of_a_killed_run_is_evidence_and_changes_no_status() {
     let kinds = world.kinds(run).await;
     let end = kinds.iter().position(|kind| kind == "run-finished").unwrap();
     assert_eq!(kinds[end + 1..], ["call-settled", "late-evidence", "run-closed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_overtakes_a_flood_of_commands_and_more_of_them_are_told_to_wait() {
+    let world = World::new().await;
+    world.tools.hang(&tool("memory.read"));
+    let run = world.submit(chain("memory.read", 1)).await;
+    world.tools.begun(1).await;
+    // Nobody tells the run of these, so they wait, as they would behind a slow store.
+    let head = Journal::find(world.store.as_ref(), &operator().tenant_id, run).await.unwrap().unwrap();
+    for _ in 0..WAITING_COMMANDS_MAX {
+        let order = json!({ "command": { "command": "resume", "reason": "again" }, "actor": operator().actor });
+        let body = order.to_string().into_bytes();
+        let command = InboxCommand { command_id: fresh_command(), class: CommandClass::Other, body };
+        world.store.deliver(head.run_key, command).await.unwrap();
+    }
+    let resume = RunCommand::Resume { reason: why() };
+    assert_eq!(world.command(run, resume).await.unwrap_err().code(), "overloaded");
+    let asked = tokio::time::Instant::now();
+    world.command(run, RunCommand::Kill { reason: why(), blamed_id: None }).await.unwrap();
+    assert!(asked.elapsed().as_millis() <= 100, "{:?}", asked.elapsed());
+    let envelope = world.until_closed(run).await;
+    assert_eq!(envelope.status, RunStatus::Killed);
+    // The kill came last and was obeyed first: no other command left a trace.
+    assert_eq!(world.kinds(run).await.iter().filter(|kind| *kind == "control-applied").count(), 1);
 }
