@@ -1,0 +1,272 @@
+//! What happened to a run. A stored event is a promise: variants and fields are added, never changed.
+//!
+//! Bodies are stored as the exact bytes that were hashed. The kind is the serde tag, the body its content.
+
+mod call;
+mod ending;
+mod steering;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::governance::budget::Budget;
+use crate::governance::grant::Grant;
+use crate::identity::{Actor, Visibility};
+use crate::ids::{AgentId, ApprovalId, BucketId, CallId, PipelineId, RunId, RunKey, StepId, TenantId};
+use crate::run::plan::{BranchOption, Plan};
+use crate::time::UnixMs;
+
+pub use call::{
+    ArtifactRef, BudgetWarning, CallError, CallOutcome, CallPending, CallRefused, CallSettled, Evidence,
+    GroundingState, LateEvidence, Reservation,
+};
+pub use ending::{DecisionLabel, GovernanceAudited, OutputKind, RunFinished, RunOutputBundle};
+pub use steering::{
+    ApprovalDecision, ApprovalReason, ApprovalRequested, ControlApplied, ControlEffect, ControlKind, Overrides,
+    PauseCause, RunControlAuditEvent,
+};
+
+/// The version every event of today is written with.
+pub const EVENT_VERSION: u16 = 1;
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "body", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub enum RunEvent {
+    /// The run was accepted. Always event 1.
+    RunSubmitted(Box<RunSubmitted>),
+    /// A node took the run up.
+    RunStarted {},
+    /// A call was admitted; its reservation is held. Durable before the executor hears of it (I2).
+    CallPending(Box<CallPending>),
+    /// A call ended and was charged. Exactly one for each pending call (I3).
+    CallSettled(Box<CallSettled>),
+    /// The gate refused a call for good (ADM-016).
+    CallRefused(Box<CallRefused>),
+    /// A pending call is handed out again under the same id.
+    CallRedispatched {
+        /// The call.
+        call_id: CallId,
+        /// From 1; this is the second or a later one.
+        attempt: u32,
+        /// When it was admitted again.
+        requested_at_unix_ms: UnixMs,
+    },
+    /// A result that came after the call was settled: kept, changes nothing (KIL-010).
+    LateEvidence(Box<LateEvidence>),
+    /// A step waits for its turn at a token bucket.
+    StepThrottled {
+        /// The step.
+        step_id: StepId,
+        /// The bucket that was empty.
+        bucket_id: BucketId,
+        /// What the caller is told.
+        retry_after_seconds: u64,
+        /// When the step asks again.
+        until_unix_ms: UnixMs,
+    },
+    /// A step will not run, and that is no failure.
+    StepSkipped {
+        /// The step.
+        step_id: StepId,
+        /// Why, as a label; absent for a branch not taken.
+        label: Option<DecisionLabel>,
+        /// Why, in words.
+        reason: String,
+        /// True if the step lies on a branch that was not chosen: steps behind it alone are skipped too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        branch_not_taken: bool,
+    },
+    /// A step failed before any call was made for it.
+    StepFailed {
+        /// The step.
+        step_id: StepId,
+        /// Stable code.
+        code: String,
+        /// In words.
+        message: String,
+    },
+    /// Somebody is asked.
+    ApprovalRequested(Box<ApprovalRequested>),
+    /// Half of the time to answer is over.
+    ApprovalReminded {
+        /// Which.
+        approval_id: ApprovalId,
+    },
+    /// Somebody answered.
+    ApprovalDecided {
+        /// Which.
+        approval_id: ApprovalId,
+        /// Yes, no, or for an unknown outcome: what to do.
+        decision: ApprovalDecision,
+        /// Who.
+        decided_by: Actor,
+        /// Why, in their words, redacted.
+        reason: String,
+    },
+    /// Nobody answered in time.
+    ApprovalExpired {
+        /// Which.
+        approval_id: ApprovalId,
+    },
+    /// Somebody is asked to choose.
+    BranchOffered {
+        /// The branch step.
+        step_id: StepId,
+        /// The ways on.
+        branches: Vec<BranchOption>,
+    },
+    /// A wait began.
+    TimerSet {
+        /// The wait step.
+        step_id: StepId,
+        /// When it is over.
+        due_at_unix_ms: UnixMs,
+    },
+    /// A wait is over.
+    TimerFired {
+        /// The wait step.
+        step_id: StepId,
+    },
+    /// An operator or caller steered the run (CTL).
+    ControlApplied(Box<ControlApplied>),
+    /// A budget or a switch stopped the run, or a tool used more than it had reserved (ADM-017, BUD-012).
+    GovernanceAudited(Box<GovernanceAudited>),
+    /// The run is over. Nothing changes its status again (I8).
+    RunFinished(Box<RunFinished>),
+    /// The last open call of a finished run is settled.
+    RunClosed {},
+}
+
+impl RunEvent {
+    /// Kind, body bytes: what is stored and hashed.
+    pub fn encode(&self) -> (String, Vec<u8>) {
+        // Serialising these types cannot fail: all map keys are strings and all floats are finite.
+        let value = serde_json::to_value(self).unwrap_or(Value::Null);
+        let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let body = value.get("body").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        (kind, body.to_string().into_bytes())
+    }
+
+    /// The event a stored row holds; `None` if its kind or body is unknown to this version.
+    pub fn decode(kind: &str, body: &[u8]) -> Option<Self> {
+        let body: Value = serde_json::from_slice(body).ok()?;
+        serde_json::from_value(serde_json::json!({ "kind": kind, "body": body })).ok()
+    }
+
+    /// How internal this kind is unless something says otherwise (DSH-010).
+    pub const fn visibility(&self) -> Visibility {
+        match self {
+            Self::CallPending(_)
+            | Self::CallSettled(_)
+            | Self::CallRefused(_)
+            | Self::CallRedispatched { .. }
+            | Self::LateEvidence(_)
+            | Self::StepThrottled { .. }
+            | Self::GovernanceAudited(_)
+            | Self::RunClosed {} => Visibility::TenantOperator,
+            Self::ControlApplied(control) => match control.effect {
+                ControlEffect::Paused { .. }
+                | ControlEffect::Resumed
+                | ControlEffect::BranchChosen { .. }
+                | ControlEffect::Rewound { .. } => Visibility::Customer,
+                // Customers are told of the end by the end itself; the rest is between operators.
+                ControlEffect::Ended | ControlEffect::Forked | ControlEffect::StepPermitted { .. } => {
+                    Visibility::TenantOperator
+                }
+            },
+            Self::RunSubmitted(_)
+            | Self::RunStarted {}
+            | Self::StepSkipped { .. }
+            | Self::StepFailed { .. }
+            | Self::ApprovalRequested(_)
+            | Self::ApprovalReminded { .. }
+            | Self::ApprovalDecided { .. }
+            | Self::ApprovalExpired { .. }
+            | Self::BranchOffered { .. }
+            | Self::TimerSet { .. }
+            | Self::TimerFired { .. }
+            | Self::RunFinished(_) => Visibility::Customer,
+        }
+    }
+}
+
+/// What a run was started with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunSubmitted {
+    /// The internal key.
+    pub run_key: RunKey,
+    /// The public id.
+    pub run_id: RunId,
+    /// From the credential.
+    pub tenant_id: TenantId,
+    /// The lead agent.
+    pub root_agent_id: AgentId,
+    /// Its version.
+    pub root_agent_semver: String,
+    /// The run this one was handed off from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    /// The run this one was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from_run_id: Option<RunId>,
+    /// The pipeline this run is an instance of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_id: Option<PipelineId>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_semver: Option<String>,
+    /// Where the run was triggered (INV-002).
+    pub surface: String,
+    /// Cost-quality mode (MOD).
+    pub mode: String,
+    /// Who submitted it.
+    pub submitted_by: Actor,
+    /// The scopes of the submitter's credential.
+    pub scopes: Vec<String>,
+    /// The plan.
+    pub plan: Plan,
+    /// What the plan's bindings can read under `/inputs`.
+    pub inputs: Value,
+    /// Grants minted for this run alone (EXE-014), or pre-approved by a broker (EXE-015).
+    pub grants: Vec<Grant>,
+    /// Budgets that hold for this run alone.
+    pub budgets: Vec<Budget>,
+    /// Carried through the whole hand-off chain.
+    pub provenance_bundle_id: String,
+    /// SHA-256 over the canonical submission: tells a repeat from another run under the same id (EXE-010).
+    pub submission_hash: String,
+    /// Outputs of finished steps taken over from the run this one was forked from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carried_outputs: Vec<CarriedOutput>,
+}
+
+/// The output of a step that a fork took over (CTL-010).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CarriedOutput {
+    /// The step.
+    pub step_id: StepId,
+    /// What it gave.
+    pub output: StoredValue,
+    /// The artifacts it left.
+    pub artifacts: Vec<ArtifactRef>,
+    /// The evidence it gave.
+    pub evidence: Option<Evidence>,
+}
+
+/// A value in the journal: itself, or where it lies in the object store if it is big.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StoredValue {
+    /// The value itself.
+    Inline(Value),
+    /// Canonical JSON bytes under their content hash.
+    Blob {
+        /// Lower-case hex SHA-256.
+        sha256: String,
+        /// Length in bytes.
+        size: u64,
+    },
+}
