@@ -175,7 +175,7 @@ fn rows() -> Vec<Row> {
     });
     cells
         .map(|cells| {
-            let quoted = cells[3].split('`').skip(1).step_by(2);
+            let quoted = cells[3].split('`').skip(1).step_by(2).filter(|name| name.contains("::"));
             Row {
                 id: cells[0].to_owned(),
                 state: cells[2].to_owned(),
