@@ -398,7 +398,7 @@ impl NodeHandle {
             Delivered::NoSuchRun => return Err(ApiError::NoSuchRun(run_id.to_string())),
         }
         if head.closed {
-            return self.answer_closed(&head, command_id, &order).await;
+            return self.answer_closed(&head, &order).await;
         }
         let _ = self.inner.runs.cast(runs::Msg::Poke(head.run_key));
         let waiting = async {
@@ -418,7 +418,7 @@ impl NodeHandle {
     }
 
     // A closed run has no actor and never changes: the rules answer without it.
-    async fn answer_closed(&self, head: &RunHead, _: CommandId, order: &Order) -> Result<CommandAnswer, ApiError> {
+    async fn answer_closed(&self, head: &RunHead, order: &Order) -> Result<CommandAnswer, ApiError> {
         let run = self.envelope(head).await?;
         let context = signalbox_domain::run::decide::Context {
             now: self.inner.shared.clock.now(),

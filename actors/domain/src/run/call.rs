@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::governance::budget::MeterReading;
 use crate::governance::gate::{Admissible, Blame, StageAnswer};
-use crate::governance::kill_switch::{KillSwitch, SwitchScope};
+use crate::governance::kill_switch::{KillSwitch, SwitchScope, decide_execution};
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
 use crate::identity::Actor;
@@ -194,6 +194,20 @@ pub fn matches_run(switch: &KillSwitch, run: &RunEnvelope) -> bool {
         SwitchScope::Agent => target == Some(run.root_agent_id.as_str()),
         SwitchScope::Provider | SwitchScope::Region | SwitchScope::Tool => false,
     }
+}
+
+/// The switch that ends the run although it asks for nothing, if any does (KIL-010): one that stands against a planned
+/// call and matches the run itself, or a call that is out.
+pub fn swept_by<'a>(run: &RunEnvelope, switches: &'a [KillSwitch], now: UnixMs) -> Option<&'a KillSwitch> {
+    if run.end.is_some() {
+        return None;
+    }
+    run.plan.steps.iter().find_map(|step| {
+        let target = run.target_of(step)?;
+        let blamed = decide_execution(switches, &target, now)?;
+        let out = || run.open_calls().any(|call| call.step_id == step.step_id);
+        (matches_run(blamed, run) || out()).then_some(blamed)
+    })
 }
 
 /// The end of a run that an armed switch sweeps although it asks for nothing (KIL-010).

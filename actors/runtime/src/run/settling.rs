@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use ractor::ActorRef;
-use signalbox_domain::governance::kill_switch;
-use signalbox_domain::ids::{CallId, StepId};
+use signalbox_domain::ids::CallId;
 use signalbox_domain::run::call;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::settle::{Ended, Recover, recover, settle, unknown_result};
@@ -54,20 +53,12 @@ impl State {
 
     /// An armed switch ends a matching run at once, also one that asks for nothing (KIL-010).
     pub(super) fn sweep(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, now: UnixMs) {
-        if !std::mem::take(&mut self.governance_moved) || scratch.end.is_some() {
+        if !std::mem::take(&mut self.governance_moved) {
             return;
         }
         let view = self.shared.governance.view();
-        let open: Vec<StepId> = scratch.open_calls().map(|call| call.step_id.clone()).collect();
-        let switch = scratch.plan.steps.iter().find_map(|step| {
-            let target = scratch.target_of(step)?;
-            let blamed = kill_switch::decide_execution(&view.state.switches, &target, now)?;
-            // Agent and family match by the lead agent; tool, provider and region by a call that is out.
-            let own = call::matches_run(blamed, scratch) || open.contains(&step.step_id);
-            own.then(|| blamed.clone())
-        });
-        if let Some(switch) = switch {
-            let events = call::sweep(scratch, &switch);
+        if let Some(switch) = call::swept_by(scratch, &view.state.switches, now) {
+            let events = call::sweep(scratch, switch);
             add(scratch, &mut draft.facts, events, now);
         }
     }
