@@ -5,7 +5,9 @@
 
 pub mod canonical;
 pub mod catalog;
+pub mod feedback;
 pub mod governance;
+pub mod handoff;
 pub mod identity;
 pub mod ids;
 pub mod json;

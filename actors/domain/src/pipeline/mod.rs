@@ -3,8 +3,10 @@
 //! A pipeline is no program. It is a [`PipelineSpec`] and a function that makes a [`Plan`](crate::run::plan::Plan) of it;
 //! the runtime walks that plan exactly as it walks any other, so a pipeline can do nothing that a submitted plan could not.
 //!
-//! Deliberately absent: schedules and tenant variants, which need a store and a clock.
+//! Deliberately absent: schedules and tenant variants, which need a store and a clock; what a schedule's expression means is
+//! here ([`cron`]).
 
+pub mod cron;
 pub mod weekly_briefing;
 
 use crate::ids::{AgentId, PipelineId, StageId, ToolId};
