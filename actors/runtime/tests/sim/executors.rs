@@ -13,11 +13,11 @@ use signalbox_domain::run::step::{CallEnding, CallResult};
 use signalbox_ports::clock::Clock;
 use signalbox_ports::journal::Admitted;
 use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit, Tools};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::dice::Dice;
 use crate::link::Life;
-use crate::world::{Fault, SimClock, World};
+use crate::world::{Fault, Signal, SimClock, World};
 
 /// A call may begin this long after its append began (I5).
 const DISPATCH_WINDOW_MS: u64 = 2_000;
@@ -39,7 +39,7 @@ pub(crate) const TOOLS: [&str; 9] = [
 pub(crate) struct Executors {
     world: Arc<World>,
     calls: Mutex<BTreeMap<CallId, Kept>>,
-    cancels: watch::Sender<u64>,
+    cancels: Signal<u64>,
 }
 
 #[derive(Default, Clone)]
@@ -59,7 +59,7 @@ enum Behaviour {
 
 impl Executors {
     pub(crate) fn new(world: Arc<World>) -> Arc<Self> {
-        Arc::new(Self { world, calls: Mutex::default(), cancels: watch::Sender::new(0) })
+        Arc::new(Self { world, calls: Mutex::default(), cancels: Signal::new(0) })
     }
 
     fn calls(&self) -> MutexGuard<'_, BTreeMap<CallId, Kept>> {
@@ -68,7 +68,7 @@ impl Executors {
 
     fn behaviour(&self, order: &CallOrder) -> (Behaviour, bool) {
         let mut dice = Dice::new(self.world.seed, &format!("call {} {}", order.call_id, order.attempt));
-        let faulty = self.world.has(Fault::Executor) && !*self.world.healed.borrow();
+        let faulty = self.world.has(Fault::Executor) && !self.world.healed.get();
         let deaf = faulty && dice.chance(20);
         let (kind, quick, long) = (dice.below(100), dice.below(200), dice.between(1_000, 25_000));
         let after_ms = if faulty && dice.chance(25) { long } else { quick };
@@ -120,9 +120,7 @@ impl Executors {
     }
 
     async fn work(&self, order: &CallOrder, behaviour: Behaviour, deaf: bool) -> CallResult {
-        let mut cancels = self.cancels.subscribe();
-        let mut healed = self.world.healed.subscribe();
-        let is_cancelled = |_: &u64| self.calls().get(&order.call_id).is_some_and(|kept| kept.cancelled);
+        let is_cancelled = |_| self.calls().get(&order.call_id).is_some_and(|kept| kept.cancelled);
         let limit = Duration::from_millis(order.timeout_ms);
         let (after, result) = match behaviour {
             Behaviour::Ends { after_ms, result } => (Duration::from_millis(after_ms), *result),
@@ -137,10 +135,10 @@ impl Executors {
         };
         tokio::select! {
             biased;
-            Ok(_) = cancels.wait_for(is_cancelled), if !deaf => {
+            _ = self.cancels.wait_for(is_cancelled), if !deaf => {
                 CallResult { ending: CallEnding::Cancelled, measured: None, latency_ms: 1 }
             }
-            Ok(_) = healed.wait_for(|healed| *healed), if after >= limit => result,
+            _ = self.world.healed.wait_for(|healed| healed), if after >= limit => result,
             () = tokio::time::sleep(after.min(limit)) => result,
         }
     }
@@ -187,7 +185,7 @@ impl Tools for Hands {
     fn permit(&self, _: &ToolId) -> Option<Permit> {
         let world = &self.executors.world;
         let busy = self.dice.lock().unwrap_or_else(PoisonError::into_inner).chance(5);
-        if busy && world.has(Fault::Executor) && !*world.healed.borrow() {
+        if busy && world.has(Fault::Executor) && !world.healed.get() {
             return None;
         }
         Arc::new(Semaphore::new(1)).try_acquire_owned().ok()
@@ -223,7 +221,7 @@ impl Tools for Hands {
     async fn cancel(&self, _: &ToolId, call: CallId) {
         self.life.goes_on().await;
         self.executors.calls().entry(call).or_default().cancelled = true;
-        self.executors.cancels.send_modify(|count| *count += 1);
+        self.executors.cancels.set(self.executors.cancels.get() + 1);
     }
 
     async fn outcome(&self, _: &ToolId, call: CallId) -> KnownOutcome {

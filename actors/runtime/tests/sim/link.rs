@@ -8,9 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use signalbox_domain::governance::budget::{Budget, MeteredBudget};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
-use signalbox_domain::ids::{
-    ActorId, BudgetId, CommandId, NodeIncarnation, RunId, RunKey, StoreIncarnation, TenantId,
-};
+use signalbox_domain::ids::{ActorId, BudgetId, CommandId, NodeIncarnation, RunId, RunKey, StoreIncarnation, TenantId};
 use signalbox_domain::run::append::{CommandAnswer, Entry, OpenApproval, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_ports::blobs::Blobs;
@@ -21,15 +19,14 @@ use signalbox_ports::inbox::{Delivered, Inbox, InboxCommand};
 use signalbox_ports::journal::{AppendError, Appended, Created, Journal, NewRun, StoreError};
 use signalbox_ports::leases::Leases;
 use signalbox_ports::memory::MemoryBlobs;
-use tokio::sync::watch;
 
 use crate::dice::Dice;
-use crate::world::World;
+use crate::world::{Signal, World};
 
 /// Whether a node lives and is awake. What is dead or asleep reaches nothing.
 pub(crate) struct Life {
     alive: AtomicBool,
-    awake: watch::Sender<bool>,
+    awake: Signal<bool>,
     pub(crate) incarnation: Mutex<Option<NodeIncarnation>>,
     /// The way to the store is cut for this node alone.
     pub(crate) cut: AtomicBool,
@@ -39,7 +36,7 @@ impl Life {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             alive: AtomicBool::new(true),
-            awake: watch::Sender::new(true),
+            awake: Signal::new(true),
             incarnation: Mutex::default(),
             cut: AtomicBool::new(false),
         })
@@ -47,7 +44,7 @@ impl Life {
 
     pub(crate) fn end(&self) {
         self.alive.store(false, Ordering::SeqCst);
-        self.awake.send_replace(true);
+        self.awake.set(true);
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -55,13 +52,12 @@ impl Life {
     }
 
     pub(crate) fn sleep(&self, asleep: bool) {
-        self.awake.send_replace(!asleep);
+        self.awake.set(!asleep);
     }
 
     /// Goes on once the node is awake, and never if it is dead.
     pub(crate) async fn goes_on(&self) {
-        let mut awake = self.awake.subscribe();
-        let _ = awake.wait_for(|awake| *awake).await;
+        self.awake.wait_for(|awake| awake).await;
         if !self.is_alive() {
             std::future::pending::<()>().await;
         }

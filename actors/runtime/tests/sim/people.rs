@@ -47,13 +47,20 @@ pub(crate) fn somebody(dice: &mut Dice) -> Caller {
     }
 }
 
-fn step(dice: &mut Dice, at: u64, branches: &mut Vec<String>, agent: (&str, &[&str])) -> Value {
+/// Steps that later ones can refer to.
+#[derive(Default)]
+struct Earlier {
+    branches: Vec<String>,
+    tools: Vec<String>,
+}
+
+fn step(dice: &mut Dice, at: u64, earlier: &mut Earlier, agent: (&str, &[&str])) -> Value {
     let id = format!("s{at}");
     let mut after: Vec<String> = (0..dice.below(3).min(at)).map(|_| format!("s{}", dice.below(at))).collect();
     after.sort();
     after.dedup();
     let mut step = json!({ "stepId": id, "dependsOnStepIds": after, "optional": dice.chance(25) });
-    if let Some(branch) = dice.pick(branches).filter(|_| at > 0)
+    if let Some(branch) = dice.pick(&earlier.branches).filter(|_| at > 0)
         && dice.chance(40)
     {
         step["when"] = json!({ "stepId": branch, "branchId": dice.pick(&["left", "right"]).unwrap() });
@@ -73,7 +80,7 @@ fn step(dice: &mut Dice, at: u64, branches: &mut Vec<String>, agent: (&str, &[&s
             step["kind"] = json!("branch");
             step["branches"] = json!([{ "branchId": "left" }, { "branchId": "right" }]);
             step["optional"] = json!(false);
-            branches.push(id);
+            earlier.branches.push(id);
         }
         4..6 => {
             step["kind"] = json!("wait");
@@ -91,12 +98,15 @@ fn step(dice: &mut Dice, at: u64, branches: &mut Vec<String>, agent: (&str, &[&s
             let tool = if strange { "sophia.ground" } else { dice.pick(tools).unwrap() };
             step["toolId"] = json!(tool);
             let mut args = json!({ "key": format!("k{at}"), "n": dice.below(9) });
-            if let Some(on) = after.first().filter(|_| dice.chance(30)) {
+            // Mostly to what gives something.
+            let gives = |on: &&String| earlier.tools.contains(on);
+            if let Some(on) = after.iter().find(gives).filter(|_| dice.chance(40)) {
                 args["value"] = json!({ "$from": format!("/steps/{on}/output/value") });
             } else if dice.chance(20) {
                 args["value"] = json!({ "$from": "/inputs/topic" });
             }
             step["args"] = args;
+            earlier.tools.push(id);
         }
     }
     step
@@ -105,9 +115,9 @@ fn step(dice: &mut Dice, at: u64, branches: &mut Vec<String>, agent: (&str, &[&s
 /// A submission, as JSON.
 pub(crate) fn submission(dice: &mut Dice) -> Value {
     let agent = *dice.pick(&AGENTS).unwrap();
-    let mut branches = Vec::new();
+    let mut earlier = Earlier::default();
     let count = dice.between(1, 7);
-    let steps: Vec<Value> = (0..count).map(|at| step(dice, at, &mut branches, agent)).collect();
+    let steps: Vec<Value> = (0..count).map(|at| step(dice, at, &mut earlier, agent)).collect();
     let mut plan = json!({ "steps": steps });
     if dice.chance(50) {
         plan["maxParallel"] = json!(dice.between(1, 3));
@@ -115,8 +125,7 @@ pub(crate) fn submission(dice: &mut Dice) -> Value {
     let mut body = json!({ "rootAgentId": agent.0, "plan": plan, "inputs": { "topic": "tides" } });
     if dice.chance(30) {
         let on_exceeded = *dice.pick(&["kill", "pause"]).unwrap();
-        body["budgets"] =
-            json!([{ "category": "cost-units", "limit": dice.between(1, 8), "onExceeded": on_exceeded }]);
+        body["budgets"] = json!([{ "category": "cost-units", "limit": dice.between(1, 8), "onExceeded": on_exceeded }]);
     }
     if dice.chance(20) {
         body["pipelineId"] = json!("sim.pipeline");

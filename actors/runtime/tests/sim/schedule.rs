@@ -459,7 +459,7 @@ impl Schedule {
         self.world.tell(|| format!("grace changes the rules: {}", serde_json::to_string(&change).unwrap()));
         let changed = self.world.store.change(change, &by).await.unwrap();
         self.world.model().changed(&changed.change);
-        self.world.announced.send_replace(changed.epoch);
+        self.world.announced.set(changed.epoch);
     }
 
     async fn budget(&mut self, budget: signalbox_domain::governance::budget::Budget) {
@@ -634,7 +634,7 @@ impl Schedule {
         *self.world.weather.lock().unwrap_or_else(PoisonError::into_inner) =
             crate::world::Weather { latency_ms: 2, ..Default::default() };
         *self.world.bus_mode.lock().unwrap_or_else(PoisonError::into_inner) = crate::world::BusMode::Works;
-        self.world.healed.send_replace(true);
+        self.world.healed.set(true);
         self.wake();
         for machine in &self.machines {
             if let Some(living) = &machine.node {
@@ -669,7 +669,8 @@ impl Schedule {
                 let model = self.world.model();
                 model.runs.values().filter_map(|run| run.fold.clone()).filter(|run| !run.closed).collect()
             };
-            if open.is_empty() {
+            // What was submitted last may still be on its way.
+            if open.is_empty() && second > 12 {
                 return self.nothing_goes_on().await;
             }
             for run in open {
@@ -733,6 +734,8 @@ impl Schedule {
 
 fn standing(run: &RunEnvelope) -> String {
     let open: Vec<_> = run.open_calls().map(|call| (call.call_id, call.attempt)).collect();
-    format!("run {} at event {} is {:?}, hold {:?}, open {open:?}, steps {:?}", run.run_id, run.last_seq, run.status, run.hold, run.steps)
+    format!(
+        "run {} at event {} is {:?}, hold {:?}, open {open:?}, steps {:?}",
+        run.run_id, run.last_seq, run.status, run.hold, run.steps
+    )
 }
-

@@ -12,7 +12,7 @@ use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::memory::MemoryStore;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::dice::Dice;
@@ -78,6 +78,39 @@ pub(crate) enum BusMode {
     Twice,
 }
 
+/// A value that can be waited on. Those who wait are woken in the order they came: tokio's `watch` wakes them in a random one.
+pub(crate) struct Signal<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T: Copy> Signal<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), changed: Notify::new() }
+    }
+
+    pub(crate) fn get(&self) -> T {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, value: T) {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) async fn wait_for(&self, is_so: impl Fn(T) -> bool) -> T {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let value = self.get();
+            if is_so(value) {
+                return value;
+            }
+            changed.await;
+        }
+    }
+}
+
 /// The one place that knows what happened.
 pub(crate) struct World {
     pub(crate) seed: u64,
@@ -88,9 +121,9 @@ pub(crate) struct World {
     model: Mutex<Model>,
     pub(crate) weather: Mutex<Weather>,
     pub(crate) bus_mode: Mutex<BusMode>,
-    pub(crate) announced: watch::Sender<u64>,
+    pub(crate) announced: Signal<u64>,
     /// The time of faults is over.
-    pub(crate) healed: watch::Sender<bool>,
+    pub(crate) healed: Signal<bool>,
     operations: AtomicU64,
     stuck: AtomicBool,
     history: Option<Mutex<Vec<String>>>,
@@ -113,8 +146,8 @@ impl World {
             began,
             weather: Mutex::new(Weather { latency_ms: 5, ..Weather::default() }),
             bus_mode: Mutex::new(BusMode::Works),
-            announced: watch::Sender::new(0),
-            healed: watch::Sender::new(false),
+            announced: Signal::new(0),
+            healed: Signal::new(false),
             operations: AtomicU64::new(0),
             stuck: AtomicBool::new(false),
             history: tells.then(Mutex::default),
@@ -217,13 +250,19 @@ impl Clock for SimClock {
 /// A node's ear on the bus.
 pub(crate) struct SimBus {
     world: Arc<World>,
-    heard: tokio::sync::Mutex<(watch::Receiver<u64>, bool, Dice)>,
+    heard: tokio::sync::Mutex<Heard>,
+}
+
+struct Heard {
+    last: u64,
+    again: bool,
+    dice: Dice,
 }
 
 impl SimBus {
     pub(crate) fn new(world: Arc<World>, dice: Dice) -> Self {
-        let heard = tokio::sync::Mutex::new((world.announced.subscribe(), false, dice));
-        Self { world, heard }
+        let heard = Heard { last: world.announced.get(), again: false, dice };
+        Self { world, heard: tokio::sync::Mutex::new(heard) }
     }
 }
 
@@ -233,22 +272,20 @@ impl Bus for SimBus {
 
     async fn next(&self) -> u64 {
         let mut heard = self.heard.lock().await;
-        let (receiver, again, dice) = &mut *heard;
         loop {
-            if std::mem::take(again) {
-                return *receiver.borrow();
+            if std::mem::take(&mut heard.again) {
+                return heard.last;
             }
-            if receiver.changed().await.is_err() {
-                return std::future::pending().await;
-            }
+            let last = heard.last;
+            heard.last = self.world.announced.wait_for(|epoch| epoch != last).await;
             let mode = *self.world.bus_mode.lock().unwrap_or_else(PoisonError::into_inner);
             match mode {
                 BusMode::Dead => continue,
-                BusMode::Late => tokio::time::sleep(Duration::from_millis(dice.between(100, 5_000))).await,
-                BusMode::Twice => *again = true,
+                BusMode::Late => tokio::time::sleep(Duration::from_millis(heard.dice.between(100, 5_000))).await,
+                BusMode::Twice => heard.again = true,
                 BusMode::Works => {}
             }
-            return *receiver.borrow();
+            return heard.last;
         }
     }
 }

@@ -93,7 +93,8 @@ impl Meters {
                 said.push(("I4", format!("budget {id}: {used} of {} after the admission", meter.rule.limit.0)));
             }
             match held {
-                Some(r) if (r.consumed.0, r.reserved.0, r.limit) == (meter.consumed, meter.reserved, meter.rule.limit) => {}
+                Some(r)
+                    if (r.consumed.0, r.reserved.0, r.limit) == (meter.consumed, meter.reserved, meter.rule.limit) => {}
                 Some(r) => {
                     let mine = (meter.consumed, meter.reserved);
                     said.push(("I4", format!("budget {id}: the journal adds up to {mine:?}, the record says {r:?}")));

@@ -264,7 +264,8 @@ impl RunModel {
             }
             RunEvent::RunClosed {} => self.closed = true,
             RunEvent::ApprovalDecided { approval_id, decision, .. } => {
-                let asked = self.fold.as_ref().and_then(|run| run.approvals.iter().find(|a| a.approval_id == *approval_id));
+                let asked =
+                    self.fold.as_ref().and_then(|run| run.approvals.iter().find(|a| a.approval_id == *approval_id));
                 if let Some(asked) = asked
                     && *decision == ApprovalDecision::Approve
                 {
@@ -377,7 +378,9 @@ impl RunModel {
         }
         if self.closed {
             let open = self.calls.values().filter(|call| call.settled.is_none());
-            said.extend(open.map(|c| ("I3", format!("run {}: call {} is never settled", self.run_id, c.pending.call_id))));
+            said.extend(
+                open.map(|c| ("I3", format!("run {}: call {} is never settled", self.run_id, c.pending.call_id))),
+            );
             let held = self.own_budgets.iter().filter(|own| own.3 != 0);
             said.extend(held.map(|own| ("I4", format!("run {}: budget {} still holds {}", self.run_id, own.0, own.3))));
         }
@@ -385,7 +388,10 @@ impl RunModel {
             for own in &run.run_budgets {
                 let mine = self.own_budgets.iter().find(|mine| mine.0 == own.budget.budget_id.as_str());
                 if mine.is_none_or(|mine| (mine.2, mine.3) != (own.meter.consumed.0, own.meter.reserved.0)) {
-                    said.push(("I4", format!("run {}: budget {} adds up otherwise", self.run_id, own.budget.budget_id)));
+                    said.push((
+                        "I4",
+                        format!("run {}: budget {} adds up otherwise", self.run_id, own.budget.budget_id),
+                    ));
                 }
             }
         }
