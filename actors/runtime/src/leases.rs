@@ -6,6 +6,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use signalbox_domain::ids::NodeIncarnation;
 use signalbox_ports::clock::{BootInstant, Clock};
+use signalbox_ports::journal::StoreError;
 use signalbox_ports::leases::{LEASE_MS, Leases};
 
 use crate::runs;
@@ -54,14 +55,14 @@ impl Actor for LeasesActor {
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Drain => state.claiming = false,
-            Msg::Tick => state.tick(&myself).await,
+            Msg::Tick => state.tick(&myself).await?,
         }
         Ok(())
     }
 }
 
 impl State {
-    async fn tick(&mut self, myself: &ActorRef<Msg>) {
+    async fn tick(&mut self, myself: &ActorRef<Msg>) -> Result<(), ActorProcessingErr> {
         // Measured from before the renewal was sent: the store's clock starts no earlier.
         let asked = self.clock.boot();
         match self.leases.renew(self.node, &self.name).await {
@@ -70,13 +71,13 @@ impl State {
             Err(error) => {
                 tracing::warn!(%error, "the lease could not be renewed");
                 if self.clock.boot().ms_since(self.renewed) + MARGIN_MS > LEASE_MS {
-                    self.fence("the lease ran out before it could be renewed");
+                    return self.fence("the lease ran out before it could be renewed");
                 }
-                return;
+                return Ok(());
             }
         }
         if !self.claiming {
-            return;
+            return Ok(());
         }
         match self.leases.claim(self.node, CLAIM_MAX).await {
             Ok(heads) => {
@@ -88,13 +89,17 @@ impl State {
                     let _ = myself.cast(Msg::Tick);
                 }
             }
+            // The node may have been given runs that it does not know of, and nobody else gets those while it lives.
+            Err(error @ StoreError::Unknown(_)) => return Err(error.into()),
             Err(error) => tracing::warn!(%error, "no runs could be claimed"),
         }
+        Ok(())
     }
 
-    fn fence(&mut self, why: &str) {
-        tracing::error!(why, "this node stops its runs: it may no longer write");
+    /// Its runs are others' now, and this incarnation gets none ever again: the node ends, and its process with it.
+    fn fence(&mut self, why: &'static str) -> Result<(), ActorProcessingErr> {
         self.claiming = false;
         let _ = self.runs.cast(runs::Msg::Fenced);
+        Err(why.into())
     }
 }

@@ -339,7 +339,13 @@ impl NodeHandle {
             projection: projection(&envelope),
             owner: Some(self.inner.node),
         };
-        match self.inner.shared.store.create(new).await? {
+        let run_key = new.run_key;
+        let created = self.inner.shared.store.create(new).await;
+        if let Err(StoreError::Unknown(_)) = &created {
+            // It may be there, and then it is this node's, and nobody else's while this one lives.
+            let _ = self.inner.runs.cast(runs::Msg::Poke(run_key));
+        }
+        match created? {
             Created::New { head, .. } => {
                 let _ = self.inner.runs.cast(runs::Msg::Own(Box::new(head)));
                 Ok(Submitted { run_id, replayed: false, status: envelope.status })

@@ -1,7 +1,7 @@
 //! The supervisor of all active runs of this node: it starts them, loads them again when they fail, and gives up on
 //! one that keeps failing. One run's failure never touches another.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 use signalbox_domain::ids::RunKey;
 use signalbox_domain::run::advance::{advance, projection};
-use signalbox_domain::run::append::{Entry, NewEvent, RunHead};
+use signalbox_domain::run::append::{Entry, EntryRefusal, NewEvent, RunHead};
 use signalbox_domain::run::evolve::evolve;
 use signalbox_domain::run::settle::{Ended, settle, unknown_result};
 use signalbox_ports::clock::BootInstant;
-use signalbox_ports::journal::StoreError;
+use signalbox_ports::journal::{AppendError, StoreError};
 use signalbox_ports::leases::Leases;
 
 use crate::load::load;
@@ -30,6 +30,10 @@ const DRAIN_FOR: Duration = Duration::from_secs(20);
 pub(crate) enum Msg {
     /// This node has claimed the run.
     Own(Box<RunHead>),
+    /// A run that could not be loaded for want of the store, under its claim.
+    Again(RunKey, u64),
+    /// A run that could not be ended for want of the store, under its claim.
+    GiveUp(RunKey, u64),
     /// Something lies in the run's inbox.
     Poke(RunKey),
     GovernanceMoved,
@@ -51,7 +55,7 @@ pub(crate) struct Args {
 
 pub(crate) struct State {
     args: Args,
-    live: HashMap<RunKey, Live>,
+    live: BTreeMap<RunKey, Live>,
     keys: HashMap<ActorId, RunKey>,
     /// Poked while active: looked at once more when the actor is gone.
     poked: HashSet<RunKey>,
@@ -75,7 +79,7 @@ impl Actor for Runs {
     async fn pre_start(&self, _: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
         Ok(State {
             args,
-            live: HashMap::new(),
+            live: BTreeMap::new(),
             keys: HashMap::new(),
             poked: HashSet::new(),
             crashes: HashMap::new(),
@@ -88,6 +92,8 @@ impl Actor for Runs {
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Own(head) => state.start(&myself, head.run_key, head.lease_epoch).await,
+            Msg::Again(run, lease_epoch) => state.start(&myself, run, lease_epoch).await,
+            Msg::GiveUp(run, lease_epoch) => state.give_up(&myself, run, lease_epoch).await,
             Msg::Poke(run) => state.poke(&myself, run).await,
             Msg::GovernanceMoved => state.tell_all(|| run::Msg::GovernanceMoved),
             Msg::Drain(reply) => {
@@ -151,10 +157,7 @@ impl State {
             Err(ractor::SpawnErr::StartupFailed(error)) => match error.downcast_ref::<StoreError>() {
                 Some(StoreError::Unavailable(problem)) => {
                     tracing::warn!(%run, problem, "the run cannot be loaded yet");
-                    let head = self.args.shared.store.head(run).await.ok().flatten();
-                    if let Some(head) = head {
-                        myself.send_after(LOAD_AGAIN, move || Msg::Own(Box::new(head)));
-                    }
+                    myself.send_after(LOAD_AGAIN, move || Msg::Again(run, lease_epoch));
                 }
                 // Left as it is: other runs go on, and an operator finds it by the name it is known by.
                 Some(StoreError::Corrupt { seq, problem, .. }) => {
@@ -183,8 +186,11 @@ impl State {
         match self.args.leases.claim_one(self.args.shared.node, run).await {
             Ok(Some(head)) => self.start(myself, run, head.lease_epoch).await,
             Ok(None) => {}
-            // The row is in the inbox: the next round of claims finds it.
-            Err(error) => tracing::warn!(%run, %error, "the run cannot be claimed yet"),
+            // If the run is this node's, or became it unheard, no round of claims finds it; asking again is harmless.
+            Err(error) => {
+                tracing::warn!(%run, %error, "the run cannot be claimed yet");
+                myself.send_after(LOAD_AGAIN, move || Msg::Poke(run));
+            }
         }
     }
 
@@ -212,8 +218,13 @@ impl State {
             return;
         }
         self.crashes.remove(&run);
+        self.give_up(myself, run, lease_epoch).await;
+    }
+
+    async fn give_up(&self, myself: &ActorRef<Msg>, run: RunKey, lease_epoch: u64) {
         if let Err(error) = give_up(&self.args.shared, run, lease_epoch).await {
-            tracing::error!(%run, %error, "the run could not be ended after its actor failed");
+            tracing::error!(%run, %error, "the run could not be ended yet after its actor failed");
+            myself.send_after(LOAD_AGAIN, move || Msg::GiveUp(run, lease_epoch));
         }
     }
 
@@ -272,7 +283,8 @@ async fn give_up(shared: &Shared, run_key: RunKey, lease_epoch: u64) -> Result<(
         park: false,
     };
     match shared.journal.append(entry).await {
-        Ok(_) => Ok(()),
+        // Fenced: whoever has claimed it since goes on with it.
+        Ok(_) | Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(()),
         Err(error) => Err(StoreError::Unknown(error.to_string())),
     }
 }

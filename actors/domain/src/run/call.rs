@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use crate::governance::budget::MeterReading;
+use crate::governance::budget::{BudgetVerdict, MeterReading, check_budget};
 use crate::governance::gate::{Admissible, Blame, StageAnswer};
 use crate::governance::kill_switch::{KillSwitch, SwitchScope, decide_execution};
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
 use crate::identity::Actor;
 use crate::ids::{AgentId, BudgetId, CallId};
-use crate::quantity::Usage;
-use crate::run::append::{Ask, NewEvent};
+use crate::quantity::{Micros, Usage};
+use crate::run::append::{Ask, NewEvent, pending_of};
 use crate::run::envelope::{RunEnvelope, RunToolCallRecord};
 use crate::run::event::{
     CallOutcome, CallPending, CallRefused, ControlApplied, ControlEffect, ControlKind, GovernanceAudited, OutputKind,
@@ -151,6 +151,24 @@ pub fn admit(prepared: &Prepared, admissible: &Admissible, now: UnixMs) -> Ask {
         meters: Vec::new(),
     };
     asking(prepared, vec![NewEvent::system(RunEvent::CallPending(Box::new(pending)))])
+}
+
+/// True if what belongs to the run alone has room for one more call beside those that are asked for in the same append:
+/// the store knows neither the run's own budgets nor how often its grants were used (I4, GRA).
+pub fn fits_beside(run: &RunEnvelope, asks: &[Ask], admissible: &Admissible, now: UnixMs) -> bool {
+    let beside: Vec<&CallPending> =
+        asks.iter().flat_map(|ask| &ask.events).filter_map(|new| pending_of(&new.event)).collect();
+    let pays = run.run_budgets.iter().all(|own| {
+        let held = beside.iter().flat_map(|pending| &pending.reservations).chain(&admissible.reservations);
+        let held = held.filter(|reservation| reservation.budget_id == own.budget.budget_id);
+        let sum = held.fold(Micros::ZERO, |sum, reservation| sum.plus(reservation.amount));
+        sum == Micros::ZERO
+            || check_budget(&own.budget, &own.meter, sum, now.0.div_euclid(1_000)) != BudgetVerdict::Exceeded
+    });
+    let grant = &admissible.grant;
+    let used = run.grant_uses.get(&grant.grant_id).copied().unwrap_or(0)
+        + beside.iter().filter(|pending| pending.grant_id == grant.grant_id).count() as u64;
+    pays && grant.constraints.max_calls.is_none_or(|max| used < max)
 }
 
 /// The ask that sends an open call out again after a crash.

@@ -226,7 +226,8 @@ pub fn recover(run: &RunEnvelope, call: &RunToolCallRecord) -> Recover {
         return Recover::Cancel;
     }
     match call.recovery {
-        Recovery::Idempotent if u64::from(call.attempt) < ATTEMPTS_MAX => {
+        // Nothing begins any more once a step has failed, and the run waits for what it has out.
+        Recovery::Idempotent if u64::from(call.attempt) < ATTEMPTS_MAX && !run.is_failing() => {
             Recover::Redispatch { attempt: call.attempt + 1 }
         }
         Recovery::Deduplicating => Recover::AskOutcome,

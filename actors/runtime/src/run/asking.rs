@@ -144,6 +144,10 @@ impl State {
             self.shared.buckets.give_back(&view.state, &prepared.target);
         }
         match decision.verdict {
+            // Asked about again at once, when the journal says what became of the calls beside it.
+            Verdict::Admit(admissible) if !call::fits_beside(scratch, &draft.asks, &admissible, now) => {
+                self.shared.buckets.give_back(&view.state, &prepared.target);
+            }
             Verdict::Admit(admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
                 Some(permit) => {
                     let ready = Ready {

@@ -7,7 +7,7 @@ mod accepted;
 mod asking;
 mod settling;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(crate) struct State {
     pass_scheduled: bool,
     ended: VecDeque<Ended>,
     /// Calls a task of this process will report on.
-    out: HashMap<CallId, ToolId>,
+    out: BTreeMap<CallId, ToolId>,
     cancelled: HashSet<CallId>,
     /// Asks the store refused for money: the next pass records the refusal on the store's own readings.
     exceeded: HashMap<StepId, (BudgetId, Vec<MeterReading>)>,
@@ -154,7 +154,7 @@ impl Actor for Run {
             draining: false,
             pass_scheduled: false,
             ended: VecDeque::new(),
-            out: HashMap::new(),
+            out: BTreeMap::new(),
             cancelled: HashSet::new(),
             exceeded: HashMap::new(),
             held: HashMap::new(),

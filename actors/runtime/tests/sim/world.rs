@@ -1,0 +1,291 @@
+//! What all nodes of one schedule share: the store behind its faults, the executors, the clocks, the bus and the model.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::bus::Bus;
+use signalbox_ports::clock::{BootInstant, Clock};
+use signalbox_ports::memory::MemoryStore;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::dice::Dice;
+use crate::model::Model;
+
+/// What may go wrong. A failing schedule is tried again without each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    Store,
+    Crash,
+    Sleep,
+    Clock,
+    Bus,
+    Executor,
+    Switch,
+    Budget,
+    Throttle,
+    Grant,
+    Control,
+    SecondNode,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Store,
+        Self::Crash,
+        Self::Sleep,
+        Self::Clock,
+        Self::Bus,
+        Self::Executor,
+        Self::Switch,
+        Self::Budget,
+        Self::Throttle,
+        Self::Grant,
+        Self::Control,
+        Self::SecondNode,
+    ];
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| format!("{fault:?}").eq_ignore_ascii_case(text))
+    }
+}
+
+/// How the store behaves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Weather {
+    /// Of a hundred operations so many fail and change nothing.
+    pub(crate) unavailable: u64,
+    /// Of a hundred writes so many lose their answer.
+    pub(crate) lost: u64,
+    /// Longest way to the store or back, in milliseconds.
+    pub(crate) latency_ms: u64,
+    /// Of a hundred operations so many take seconds.
+    pub(crate) slow: u64,
+}
+
+/// How the bus behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BusMode {
+    Works,
+    Dead,
+    Late,
+    Twice,
+}
+
+/// A value that can be waited on. Those who wait are woken in the order they came: tokio's `watch` wakes them in a random one.
+pub(crate) struct Signal<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T: Copy> Signal<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), changed: Notify::new() }
+    }
+
+    pub(crate) fn get(&self) -> T {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, value: T) {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) async fn wait_for(&self, is_so: impl Fn(T) -> bool) -> T {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let value = self.get();
+            if is_so(value) {
+                return value;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// The one place that knows what happened.
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) without: BTreeSet<Fault>,
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: Arc<SimClock>,
+    began: Instant,
+    model: Mutex<Model>,
+    pub(crate) weather: Mutex<Weather>,
+    pub(crate) bus_mode: Mutex<BusMode>,
+    pub(crate) announced: Signal<u64>,
+    /// The time of faults is over.
+    pub(crate) healed: Signal<bool>,
+    operations: AtomicU64,
+    stuck: AtomicBool,
+    history: Option<Mutex<Vec<String>>>,
+}
+
+/// More operations than any sound schedule needs: something goes round in circles.
+const OPERATIONS_MAX: u64 = 400_000;
+
+impl World {
+    pub(crate) fn new(seed: u64, without: BTreeSet<Fault>, tells: bool) -> Arc<Self> {
+        let began = Instant::now();
+        let clock = Arc::new(SimClock::new(began, 0));
+        let store = MemoryStore::new(clock.clone());
+        Arc::new(Self {
+            seed,
+            without,
+            model: Mutex::new(Model::new(store.clone(), clock.clone())),
+            store,
+            clock,
+            began,
+            weather: Mutex::new(Weather { latency_ms: 5, ..Weather::default() }),
+            bus_mode: Mutex::new(BusMode::Works),
+            announced: Signal::new(0),
+            healed: Signal::new(false),
+            operations: AtomicU64::new(0),
+            stuck: AtomicBool::new(false),
+            history: tells.then(Mutex::default),
+        })
+    }
+
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        !self.without.contains(&fault)
+    }
+
+    pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn since_began(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// A line of the history, made only if somebody wants to read it.
+    pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
+        if let Some(history) = &self.history {
+            let at = self.began.elapsed().as_millis();
+            let line = format!("{:>9} {}", format!("{}.{:03}", at / 1_000, at % 1_000), line());
+            history.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    }
+
+    pub(crate) fn history(&self) -> Vec<String> {
+        let lines = |history: &Mutex<Vec<String>>| history.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.history.as_ref().map(lines).unwrap_or_default()
+    }
+
+    /// Counts an operation of a node. One that spins without letting time pass is stopped here, or the schedule would
+    /// never end.
+    pub(crate) async fn operation(&self) {
+        let count = self.operations.fetch_add(1, Ordering::Relaxed);
+        if count >= OPERATIONS_MAX {
+            if !self.stuck.swap(true, Ordering::Relaxed) {
+                self.model().violated("spin", format!("{OPERATIONS_MAX} operations and no end"));
+            }
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The answer of a future that has nothing to wait for, as those of the memory store are.
+pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("the memory store never waits"),
+    }
+}
+
+/// One machine's clocks over tokio's paused time. The wall clock may be set; the boot clock never is.
+pub(crate) struct SimClock {
+    began: Instant,
+    skew_ms: AtomicI64,
+    boot_offset_ms: u64,
+    readings: AtomicU64,
+}
+
+impl SimClock {
+    pub(crate) const fn new(began: Instant, boot_offset_ms: u64) -> Self {
+        Self { began, skew_ms: AtomicI64::new(0), boot_offset_ms, readings: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn of(world: &World, boot_offset_ms: u64) -> Self {
+        Self::new(world.began, boot_offset_ms)
+    }
+
+    pub(crate) fn step_ms(&self, ms: i64) {
+        self.skew_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    pub(crate) fn skew_ms(&self) -> i64 {
+        self.skew_ms.load(Ordering::SeqCst)
+    }
+
+    /// How often somebody looked at the wall clock: a run that does nothing looks seldom.
+    pub(crate) fn readings(&self) -> u64 {
+        self.readings.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> UnixMs {
+        self.readings.fetch_add(1, Ordering::Relaxed);
+        self.now_micros().ms()
+    }
+    fn now_micros(&self) -> UnixMicros {
+        let elapsed = i64::try_from(self.began.elapsed().as_micros()).unwrap();
+        UnixMicros(1_800_000_000_000_000 + elapsed + self.skew_ms() * 1_000)
+    }
+    fn boot(&self) -> BootInstant {
+        let elapsed = u64::try_from(self.began.elapsed().as_nanos()).unwrap();
+        BootInstant(elapsed + self.boot_offset_ms * 1_000_000)
+    }
+}
+
+/// A node's ear on the bus.
+pub(crate) struct SimBus {
+    world: Arc<World>,
+    heard: tokio::sync::Mutex<Heard>,
+}
+
+struct Heard {
+    last: u64,
+    again: bool,
+    dice: Dice,
+}
+
+impl SimBus {
+    pub(crate) fn new(world: Arc<World>, dice: Dice) -> Self {
+        let heard = Heard { last: world.announced.get(), again: false, dice };
+        Self { world, heard: tokio::sync::Mutex::new(heard) }
+    }
+}
+
+#[async_trait]
+impl Bus for SimBus {
+    async fn announce(&self, _: u64) {}
+
+    async fn next(&self) -> u64 {
+        let mut heard = self.heard.lock().await;
+        loop {
+            if std::mem::take(&mut heard.again) {
+                return heard.last;
+            }
+            let last = heard.last;
+            heard.last = self.world.announced.wait_for(|epoch| epoch != last).await;
+            let mode = *self.world.bus_mode.lock().unwrap_or_else(PoisonError::into_inner);
+            match mode {
+                BusMode::Dead => continue,
+                BusMode::Late => tokio::time::sleep(Duration::from_millis(heard.dice.between(100, 5_000))).await,
+                BusMode::Twice => heard.again = true,
+                BusMode::Works => {}
+            }
+            return heard.last;
+        }
+    }
+}
