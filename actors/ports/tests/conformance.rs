@@ -24,7 +24,9 @@ fn every_case_of_the_suite_is_run() {
         include_str!("../src/conformance/governance.rs"),
         include_str!("../src/conformance/inbox.rs"),
         include_str!("../src/conformance/leases.rs"),
+        include_str!("../src/conformance/races.rs"),
         include_str!("../src/conformance/runs.rs"),
+        include_str!("../src/conformance/values.rs"),
     ];
     let lines = modules.iter().flat_map(|module| module.lines());
     for case in lines.filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next()) {

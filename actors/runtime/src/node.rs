@@ -36,7 +36,7 @@ use crate::buckets::{Buckets, BucketsHandle};
 use crate::commands::Order;
 use crate::governance::{self, GovernanceActor, GovernanceHandle};
 use crate::journal::{GroupCommit, JournalHandle};
-use crate::leases::{self, LeasesActor};
+use crate::leases::{self, Lease, LeasesActor};
 use crate::load::{history, load};
 use crate::progress::ProgressHub;
 use crate::run::Shared;
@@ -163,6 +163,7 @@ impl Node {
     /// Starts the tree: lease, governance view, journal, runs, and then the claims that bring runs back.
     pub async fn start(config: NodeConfig, ports: Ports) -> Result<(NodeHandle, JoinHandle<()>), StartError> {
         let node = NodeIncarnation::new(ports.ids.fresh());
+        let lease = Lease::asked_at(ports.clock.boot());
         ports.leases.renew(node, &config.name).await.map_err(StartError::Lease)?;
         let view = governance::first_view(ports.governance.as_ref(), ports.clock.as_ref())
             .await
@@ -199,13 +200,14 @@ impl Node {
             governance: GovernanceHandle::new(governance, view),
             buckets: BucketsHandle::new(buckets),
             hub: ProgressHub::default(),
+            lease: lease.clone(),
             exempt: config.exempt.clone(),
         });
         let active = Arc::new(AtomicUsize::new(0));
         let runs_args = runs::Args { shared: shared.clone(), leases: ports.leases.clone(), active: active.clone() };
         let runs = spawn("runs", Runs, runs_args, cell.clone()).await?;
         moved.store(Arc::new(Some(runs.clone())));
-        let lease_args = (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone());
+        let lease_args = (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone(), lease);
         let leases = spawn("leases", LeasesActor, lease_args, cell).await?;
         let handle = NodeHandle {
             inner: Arc::new(Inner {

@@ -8,6 +8,7 @@
 mod batch;
 mod blobs;
 mod cells;
+mod governance;
 mod open_error;
 mod postgres;
 mod rows;

@@ -4,7 +4,6 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use signalbox_domain::governance::budget::{Meter, MeteredBudget};
-use signalbox_domain::governance::change::EpochChange;
 use signalbox_domain::identity::Actor;
 use signalbox_domain::ids::{ActorId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, TenantId};
 use signalbox_domain::quantity::Micros;
@@ -169,21 +168,6 @@ pub(crate) fn metered(row: &impl Cells) -> Result<(MeteredBudget, bool), String>
         grace_end_unix_seconds: row.int_or_null("grace_end_seconds")?,
     };
     Ok((MeteredBudget { budget: json(row, "budget")?, meter }, row.flag("retired")?))
-}
-
-pub(crate) fn unreadable_meter(problem: String) -> StoreError {
-    StoreError::Unavailable(format!("a meter cannot be read: {problem}"))
-}
-
-/// Governance changes. One that cannot be read fails all: nothing may be admitted past it.
-pub(crate) fn epoch_changes(rows: &[impl Cells]) -> Result<Vec<EpochChange>, StoreError> {
-    let changes = rows.iter().map(|row| {
-        let at_unix_ms = UnixMs(row.int("at_ms")?);
-        Ok(EpochChange { epoch: count(row, "epoch")?, at_unix_ms, change: json(row, "body")? })
-    });
-    changes
-        .collect::<Result<_, String>>()
-        .map_err(|problem| StoreError::Unavailable(format!("a governance change cannot be read: {problem}")))
 }
 
 /// How a class stands in the column of that name.

@@ -382,6 +382,19 @@ async fn old_answers_do_not_pile_up() {
 }
 
 #[tokio::test]
+async fn leases_of_earlier_openings_do_not_pile_up() {
+    let dir = tempfile::tempdir().unwrap();
+    for opening in 1..=3 {
+        let store = open(&dir).await;
+        assert!(store.renew(node(opening), "node").await.unwrap());
+        store.claim(node(opening), 0).await.unwrap();
+        store.close().await;
+    }
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM nodes").fetch_one(&mut beside(&dir).await).await.unwrap();
+    assert_eq!(left, 1);
+}
+
+#[tokio::test]
 async fn a_hundred_runs_settle_in_one_batch() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir).await;

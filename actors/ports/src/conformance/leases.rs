@@ -8,7 +8,7 @@ use super::world::*;
 use crate::clock::Clock;
 use crate::inbox::CommandClass;
 use crate::journal::{AppendError, NewRun};
-use crate::leases::LEASE_MS;
+use crate::leases::{LEASE_MS, LEASE_REMEMBERED_MS};
 
 impl Fixture {
     async fn claimed(&self, by: u64) -> Vec<RunKey> {
@@ -137,4 +137,21 @@ pub async fn a_claim_takes_no_more_than_its_limit(f: &Fixture) {
     }
     taken.sort_unstable();
     assert_eq!(taken, (0..5).map(|number| run_key("acme", number)).collect::<Vec<_>>());
+}
+
+pub async fn a_lease_that_was_given_up_is_forgotten_after_a_day(f: &Fixture) {
+    let head = f.run(1).await;
+    f.leases.release(node(1)).await.unwrap();
+    f.clock.advance_ms(LEASE_REMEMBERED_MS - 1);
+    assert!(f.renewed(2).await);
+    assert_eq!(f.leases.claim(node(2), 0).await.unwrap(), []);
+    assert!(!f.renewed(1).await, "it is told so for a day");
+
+    f.clock.advance_ms(LEASE_REMEMBERED_MS + LEASE_MS);
+    assert!(f.renewed(2).await);
+    assert_eq!(f.claimed(2).await, [head.run_key], "a run whose owner nobody remembers has none");
+    assert!(f.renewed(1).await, "it begins anew");
+    assert_eq!(f.claimed(1).await, []);
+    let refused = f.append(saying(&head, "still me")).await.unwrap_err();
+    assert_eq!(refused, AppendError::Refused(EntryRefusal::Fenced { expected: 1, actual: 2 }));
 }

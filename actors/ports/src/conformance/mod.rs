@@ -19,7 +19,9 @@ mod directory;
 mod governance;
 mod inbox;
 mod leases;
+mod races;
 mod runs;
+mod values;
 pub mod world;
 
 pub use appends::*;
@@ -29,7 +31,9 @@ pub use directory::*;
 pub use governance::*;
 pub use inbox::*;
 pub use leases::*;
+pub use races::*;
 pub use runs::*;
+pub use values::*;
 pub use world::Fixture;
 
 /// One `#[tokio::test]` for each case of the suite. `$open` is an async function that opens an empty store as a
@@ -85,6 +89,7 @@ macro_rules! store_conformance {
             a_live_owner_keeps_its_run_and_may_ask_for_it_again,
             a_node_without_a_lease_claims_nothing,
             a_claim_takes_no_more_than_its_limit,
+            a_lease_that_was_given_up_is_forgotten_after_a_day,
             a_command_is_delivered_once_under_its_id,
             an_answer_is_kept_for_a_day,
             control_commands_come_first_and_are_counted,
@@ -96,6 +101,13 @@ macro_rules! store_conformance {
             runs_are_listed_by_status_and_pipeline,
             an_open_approval_is_listed_until_it_is_decided,
             a_list_shows_what_the_last_append_said,
+            of_twenty_calls_at_once_of_thirty_on_a_hundred_three_are_admitted,
+            two_settlements_of_one_call_at_once_free_nobody_elses_reservation,
+            an_ask_that_meets_a_change_is_admitted_before_it_or_not_at_all,
+            whatever_is_done_at_once_comes_through_and_the_figures_add_up,
+            a_value_has_the_same_digest_after_storing_as_before,
+            millionths_add_up_to_exactly_one_and_print_so,
+            a_clock_that_steps_back_refills_no_budget,
         }
     };
     (@each $open:path; $($case:ident),+ $(,)?) => { $(

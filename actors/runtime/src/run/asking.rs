@@ -216,7 +216,8 @@ impl State {
             now,
         };
         let snapshot = Snapshot {
-            governance_current: view.is_current(self.shared.clock.boot()),
+            governance_current: view.is_current(self.shared.clock.boot())
+                && self.shared.lease.is_held(self.shared.clock.boot()),
             state: &view.state,
             shared_budgets: &view.budgets,
             run_budgets: &scratch.run_budgets,

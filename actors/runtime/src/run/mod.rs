@@ -33,6 +33,7 @@ use crate::commands::decide_all;
 use crate::dispatch::Outside;
 use crate::governance::GovernanceHandle;
 use crate::journal::JournalHandle;
+use crate::leases::Lease;
 use crate::load::{keep_snapshot, load};
 use crate::progress::ProgressHub;
 use crate::values::Outputs;
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) governance: GovernanceHandle,
     pub(crate) buckets: BucketsHandle,
     pub(crate) hub: ProgressHub,
+    pub(crate) lease: Lease,
     pub(crate) exempt: Vec<HostExemption>,
 }
 

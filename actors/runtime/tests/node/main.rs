@@ -5,6 +5,7 @@
 mod control;
 mod governance;
 mod harness;
+mod leases;
 mod plans;
 mod recovery;
 mod submission;

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use signalbox_domain::governance::budget::{Budget, MeteredBudget, roll};
+use signalbox_domain::governance::budget::{Budget, MeteredBudget};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
 use signalbox_domain::time::{UnixMicros, UnixMs};
-use signalbox_ports::governance::{Governance, check_budget, check_readable, opening};
+use signalbox_ports::governance::{Governance, check_readable};
 use signalbox_ports::journal::StoreError;
 use sqlx::PgConnection;
 
@@ -19,17 +19,16 @@ use super::store_clock::server_now;
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
 use super::{PostgresStore, Shared};
 use crate::cells::Cells as _;
-use crate::rows::{count, epoch_changes, int, metered, seconds, unreadable_meter};
+use crate::governance::{BUDGETS_ACTOR, Putting, epoch_changes, incarnation_and_epoch, rolled, unreadable_meter};
+use crate::rows::int;
 
 #[async_trait]
 impl Governance for PostgresStore {
     async fn epoch(&self) -> Result<(StoreIncarnation, u64), StoreError> {
         let query = sqlx::query("SELECT incarnation, epoch FROM store_meta");
         let row = self.shared.control_readers.first("read the epoch", query).await?;
-        let unreadable = |problem| StoreError::Unavailable(format!("the epoch cannot be read: {problem}"));
-        let row = row.ok_or_else(|| unreadable("it is missing".into()))?;
-        let incarnation = row.id("incarnation").map_err(unreadable)?;
-        Ok((StoreIncarnation::new(incarnation), count(&row, "epoch").map_err(unreadable)?))
+        let missing = || StoreError::Unavailable("the epoch cannot be read: it is missing".into());
+        incarnation_and_epoch(&row.ok_or_else(missing)?)
     }
 
     async fn changes(&self, after_epoch: u64) -> Result<Vec<EpochChange>, StoreError> {
@@ -90,13 +89,7 @@ impl Governance for PostgresStore {
         ));
         let query = query.bind(self.shared.clock.injected());
         let rows = self.shared.control_readers.all("read meters", query).await?;
-        let rolled = rows.iter().map(|row| {
-            let (mut metered, _) = metered(row).map_err(unreadable_meter)?;
-            let now = UnixMicros(row.int("now").map_err(unreadable_meter)?);
-            roll(&metered.budget, &mut metered.meter, seconds(now));
-            Ok(metered)
-        });
-        rolled.collect()
+        rows.iter().map(|row| rolled(row, UnixMicros(row.int("now").map_err(unreadable_meter)?))).collect()
     }
 }
 
@@ -190,14 +183,10 @@ async fn put_budget(conn: &mut PgConnection, budget: &Budget, now: UnixMicros) -
         .fetch_optional(&mut *conn)
         .await
         .map_err(failed("read a meter"))?;
-    let kept = row.map(|row| metered(&row).map_err(unreadable_meter)).transpose()?;
-    check_budget(kept.as_ref().map(|(kept, _)| &kept.budget), budget)?;
-    let in_force = kept.as_ref().filter(|(_, retired)| !retired).map(|(kept, _)| &kept.budget);
-    if let Some(change) = opening(in_force, budget) {
-        write_change(conn, change, "system:budgets", now.ms()).await?;
+    let Putting { opening, meter, rule } = Putting::of(budget, row.as_ref(), now)?;
+    if let Some(change) = opening {
+        write_change(conn, change, BUDGETS_ACTOR, now.ms()).await?;
     }
-    let mut meter = kept.map(|(kept, _)| kept.meter).unwrap_or_default();
-    roll(budget, &mut meter, seconds(now));
     sqlx::query(
         "INSERT INTO meters (budget_id, budget, window_start_seconds, consumed, reserved, grace_end_seconds, retired) \
          VALUES ($1, $2, $3, $4, $5, $6, FALSE) ON CONFLICT (budget_id) DO UPDATE SET budget = EXCLUDED.budget, \
@@ -205,7 +194,7 @@ async fn put_budget(conn: &mut PgConnection, budget: &Budget, now: UnixMicros) -
          reserved = EXCLUDED.reserved, grace_end_seconds = EXCLUDED.grace_end_seconds, retired = FALSE",
     )
     .bind(budget.budget_id.as_str())
-    .bind(check_readable(budget)?)
+    .bind(rule)
     .bind(meter.window_start_unix_seconds)
     .bind(meter.consumed.0)
     .bind(meter.reserved.0)

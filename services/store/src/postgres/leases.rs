@@ -11,7 +11,7 @@ use signalbox_domain::ids::{NodeIncarnation, RunKey};
 use signalbox_domain::run::append::RunHead;
 use signalbox_domain::time::UnixMicros;
 use signalbox_ports::journal::StoreError;
-use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, Leases, RUN_FORMAT};
+use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, RUN_FORMAT};
 use sqlx::PgConnection;
 
 use super::errors::{Problem, failed};
@@ -20,6 +20,9 @@ use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
 use super::{PostgresStore, Shared};
 use crate::cells::Cells as _;
 use crate::rows::{claimed_heads, int, run_columns, run_row};
+
+/// Most old leases that one claim forgets.
+const FORGOTTEN_MAX: i64 = 1_000;
 
 #[async_trait]
 impl Leases for PostgresStore {
@@ -110,11 +113,13 @@ async fn renew_once(shared: &Shared, node: NodeIncarnation, name: &str) -> Resul
 
 async fn release_once(shared: &Shared, node: NodeIncarnation) -> Result<Ended<()>, Problem> {
     let mut transaction = shared.control.begin(GovernanceLock::None).await?;
-    let released = sqlx::query(
-        "INSERT INTO nodes (incarnation, name, expires_at, given_up) VALUES ($1, '', 0, TRUE) \
-         ON CONFLICT (incarnation) DO UPDATE SET given_up = TRUE",
-    )
+    let released = sqlx::query(concat!(
+        "INSERT INTO nodes (incarnation, name, expires_at, given_up) VALUES ($1, '', COALESCE($2::int8, ",
+        server_now!(),
+        "), TRUE) ON CONFLICT (incarnation) DO UPDATE SET given_up = TRUE"
+    ))
     .bind(node.uuid())
+    .bind(shared.clock.injected())
     .execute(transaction.conn()?);
     let outcome = in_time(async { released.await.map(|_| ()).map_err(failed("release a lease")) }).await;
     transaction.end(outcome).await
@@ -150,7 +155,7 @@ async fn claim_one_once(
     transaction.end(outcome).await
 }
 
-/// Gives up every lease but the node's own that has run out. Says by which time the node may claim, if it may: its own lease
+/// Gives up every lease but the node's own that has run out, and forgets old ones. Says by which time the node may claim, if it may: its own lease
 /// is locked, so that nobody gives it up in the middle.
 async fn claiming_since(
     conn: &mut PgConnection,
@@ -170,9 +175,19 @@ async fn claiming_since(
     )
     .bind(node.uuid())
     .bind(now.0)
-    .execute(conn)
+    .execute(&mut *conn)
     .await
     .map_err(failed("give up leases"))?;
+    sqlx::query(
+        "DELETE FROM nodes WHERE incarnation = ANY(ARRAY(SELECT incarnation FROM nodes \
+         WHERE given_up AND incarnation <> $1 AND expires_at <= $2 ORDER BY incarnation LIMIT $3 FOR UPDATE SKIP LOCKED))",
+    )
+    .bind(node.uuid())
+    .bind(now.0.saturating_sub(int(LEASE_REMEMBERED_MS * 1_000)))
+    .bind(FORGOTTEN_MAX)
+    .execute(conn)
+    .await
+    .map_err(failed("forget old leases"))?;
     let unreadable = |problem| StoreError::Unavailable(format!("a lease cannot be read: {problem}"));
     let Some(own) = own else { return Ok(None) };
     let is_held = !own.flag("given_up").map_err(unreadable)? && own.int("expires_at").map_err(unreadable)? > now.0;

@@ -3,27 +3,25 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use signalbox_domain::governance::budget::{Budget, MeteredBudget, roll};
+use signalbox_domain::governance::budget::{Budget, MeteredBudget};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
 use signalbox_domain::time::{UnixMicros, UnixMs};
-use signalbox_ports::governance::{Governance, check_budget, check_readable, opening};
+use signalbox_ports::governance::{Governance, check_readable};
 use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 
 use super::SqliteStore;
 use super::rows::failed;
-use crate::cells::Cells as _;
-use crate::rows::{count, epoch_changes, int, metered, seconds, unreadable_meter};
+use crate::governance::{BUDGETS_ACTOR, Putting, epoch_changes, incarnation_and_epoch, rolled};
+use crate::rows::int;
 
 #[async_trait]
 impl Governance for SqliteStore {
     async fn epoch(&self) -> Result<(StoreIncarnation, u64), StoreError> {
         let row = sqlx::query("SELECT incarnation, epoch FROM store_meta").fetch_one(&self.readers).await;
         let row = row.map_err(failed("read the epoch"))?;
-        let unreadable = |problem| StoreError::Unavailable(format!("the epoch cannot be read: {problem}"));
-        let incarnation = row.id("incarnation").map_err(unreadable)?;
-        Ok((StoreIncarnation::new(incarnation), count(&row, "epoch").map_err(unreadable)?))
+        incarnation_and_epoch(&row)
     }
 
     async fn changes(&self, after_epoch: u64) -> Result<Vec<EpochChange>, StoreError> {
@@ -62,17 +60,12 @@ impl Governance for SqliteStore {
     }
 
     async fn budgets(&self) -> Result<Vec<MeteredBudget>, StoreError> {
-        let now_seconds = seconds(self.clock.now_micros());
+        let now = self.clock.now_micros();
         let rows = sqlx::query("SELECT * FROM meters WHERE retired = 0 ORDER BY budget_id")
             .fetch_all(&self.readers)
             .await
             .map_err(failed("read meters"))?;
-        let rolled = rows.iter().map(|row| {
-            let (mut metered, _) = metered(row).map_err(unreadable_meter)?;
-            roll(&metered.budget, &mut metered.meter, now_seconds);
-            Ok(metered)
-        });
-        rolled.collect()
+        rows.iter().map(|row| rolled(row, now)).collect()
     }
 }
 
@@ -118,14 +111,10 @@ async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicro
         .fetch_optional(&mut *conn)
         .await
         .map_err(failed("read a meter"))?;
-    let kept = row.map(|row| metered(&row).map_err(unreadable_meter)).transpose()?;
-    check_budget(kept.as_ref().map(|(kept, _)| &kept.budget), budget)?;
-    let in_force = kept.as_ref().filter(|(_, retired)| !retired).map(|(kept, _)| &kept.budget);
-    if let Some(change) = opening(in_force, budget) {
-        write_change(conn, change, "system:budgets", now.ms()).await?;
+    let Putting { opening, meter, rule } = Putting::of(budget, row.as_ref(), now)?;
+    if let Some(change) = opening {
+        write_change(conn, change, BUDGETS_ACTOR, now.ms()).await?;
     }
-    let mut meter = kept.map(|(kept, _)| kept.meter).unwrap_or_default();
-    roll(budget, &mut meter, seconds(now));
     sqlx::query(
         "INSERT INTO meters (budget_id, budget, window_start_seconds, consumed, reserved, grace_end_seconds, retired) \
          VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT (budget_id) DO UPDATE SET budget = excluded.budget, \
@@ -133,7 +122,7 @@ async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicro
          reserved = excluded.reserved, grace_end_seconds = excluded.grace_end_seconds, retired = 0",
     )
     .bind(budget.budget_id.to_string())
-    .bind(check_readable(budget)?)
+    .bind(rule)
     .bind(meter.window_start_unix_seconds)
     .bind(meter.consumed.0)
     .bind(meter.reserved.0)

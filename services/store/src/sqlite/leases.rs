@@ -11,7 +11,7 @@ use signalbox_domain::run::append::RunHead;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::StoreError;
-use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, Leases, RUN_FORMAT};
+use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, RUN_FORMAT};
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
@@ -56,16 +56,17 @@ impl Leases for SqliteStore {
     }
 
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {
-        let session = self.session;
+        let (session, ends) = (self.session, int(self.clock.boot().0));
         self.writer
             .transact(move |conn| {
                 Box::pin(async move {
                     sqlx::query(
-                        "INSERT INTO nodes (incarnation, name, session, ends_boot, given_up) VALUES (?, '', ?, 0, 1) \
+                        "INSERT INTO nodes (incarnation, name, session, ends_boot, given_up) VALUES (?, '', ?, ?, 1) \
                          ON CONFLICT (incarnation) DO UPDATE SET given_up = 1",
                     )
                     .bind(blob(node.uuid()))
                     .bind(session)
+                    .bind(ends)
                     .execute(conn)
                     .await
                     .map_err(failed("release a lease"))?;
@@ -141,7 +142,7 @@ impl Claiming {
         row.map(|row| run_row(&row).map(|run| run.head)).transpose()
     }
 
-    /// Gives up every lease but the node's own that has run out, and says whether the node may claim.
+    /// Gives up every lease but the node's own that has run out, forgets the old ones, and says whether the node may claim.
     async fn may_claim(&self, conn: &mut SqliteConnection) -> Result<bool, StoreError> {
         let (node, boot) = (blob(self.node.uuid()), int(self.boot.0));
         sqlx::query("UPDATE nodes SET given_up = 1 WHERE given_up = 0 AND incarnation <> ? AND (session <> ? OR ends_boot <= ?)")
@@ -151,6 +152,14 @@ impl Claiming {
             .execute(&mut *conn)
             .await
             .map_err(failed("give up leases"))?;
+        // Nobody of an earlier opening can come back: its process had the lock of the data directory.
+        sqlx::query("DELETE FROM nodes WHERE incarnation <> ? AND (session <> ? OR ends_boot <= ?)")
+            .bind(node.clone())
+            .bind(self.session)
+            .bind(boot.saturating_sub(int(LEASE_REMEMBERED_MS * 1_000_000)))
+            .execute(&mut *conn)
+            .await
+            .map_err(failed("forget old leases"))?;
         let held: i64 = sqlx::query_scalar(
             "SELECT count(*) FROM nodes WHERE incarnation = ? AND session = ? AND given_up = 0 AND ends_boot > ?",
         )

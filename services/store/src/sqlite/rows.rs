@@ -4,6 +4,9 @@ use signalbox_domain::canonical::hex;
 use signalbox_ports::journal::StoreError;
 use uuid::Uuid;
 
+const IO_ERROR: i32 = 10;
+const FULL: i32 = 13;
+
 /// What SQLite's refusal means for whoever asked.
 ///
 /// The statement's own fault (a constraint, a value too big, a mismatch) stays a fault however often it is tried; the
@@ -12,10 +15,17 @@ pub(super) fn failed(doing: &'static str) -> impl Fn(sqlx::Error) -> StoreError 
     move |error| {
         // Error, too big, constraint, mismatch, misuse, range.
         const STATEMENTS_OWN: [i32; 6] = [1, 18, 19, 20, 21, 25];
+        // The low byte is the class of a code, the rest its details.
         let refusal = error.as_database_error().and_then(|refusal| refusal.code()?.parse::<i32>().ok());
-        let is_own = refusal.is_some_and(|code| STATEMENTS_OWN.contains(&(code & 0xff)))
-            || matches!(error, sqlx::Error::Encode(_));
-        let message = format!("cannot {doing}: {error}");
+        let class = refusal.map(|code| code & 0xff);
+        let is_own =
+            class.is_some_and(|class| STATEMENTS_OWN.contains(&class)) || matches!(error, sqlx::Error::Encode(_));
+        let advice = match class {
+            Some(FULL) => "; make room on its disk, or raise storeBytesMax",
+            Some(IO_ERROR) => "; see whether its disk works and has room",
+            _ => "",
+        };
+        let message = format!("cannot {doing}: {error}{advice}");
         if is_own { StoreError::Poison(message) } else { StoreError::Unavailable(message) }
     }
 }

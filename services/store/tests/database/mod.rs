@@ -6,6 +6,8 @@
     reason = "helpers of tests fail the test, and not every binary needs all of them"
 )]
 
+pub(crate) mod server;
+
 use std::str::FromStr as _;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -21,7 +23,12 @@ impl Database {
     pub(crate) async fn create() -> Self {
         // Never skipped: a suite that is green because it could not be run is worth nothing.
         let Ok(url) = std::env::var("DATABASE_URL") else { panic!("run it through make test") };
-        let server = PgConnectOptions::from_str(&url).unwrap().disable_statement_logging();
+        Self::create_on(&url).await
+    }
+
+    /// The same on another server.
+    pub(crate) async fn create_on(url: &str) -> Self {
+        let server = PgConnectOptions::from_str(url).unwrap().disable_statement_logging();
         let database = Self { server, name: format!("sb_test_{}", uuid::Uuid::new_v4().simple()) };
         database.on_server(format!("CREATE DATABASE {}", database.name)).await;
         database

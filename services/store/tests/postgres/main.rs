@@ -3,6 +3,7 @@
 
 #[path = "../database/mod.rs"]
 mod database;
+mod postgres_budgets;
 mod postgres_damage;
 mod postgres_faults;
 mod postgres_locks;

@@ -162,3 +162,29 @@ async fn old_answers_do_not_pile_up() {
     assert_eq!(delivered, Delivered::Waiting);
     assert_eq!(database.number("SELECT count(*) FROM run_inbox").await, 1);
 }
+
+#[tokio::test]
+async fn old_leases_do_not_pile_up() {
+    let database = Database::create().await;
+    let store = open(&database).await;
+    for number in 1..=5 {
+        assert!(store.renew(node(number), "node").await.unwrap());
+    }
+    store.release(node(9)).await.unwrap();
+    store.claim(node(1), 0).await.unwrap();
+    assert_eq!(database.number("SELECT count(*) FROM nodes").await, 6, "a node that has never been heard of included");
+    // Two have run out and were given up more than a day ago, one a moment ago, one still has its lease.
+    let day = "24::int8 * 60 * 60 * 1000000";
+    database
+        .execute(&format!(
+            "UPDATE nodes SET given_up = TRUE, expires_at = expires_at - {day} - 8000000 WHERE name <> '' AND incarnation IN \
+             ('{}', '{}'); UPDATE nodes SET given_up = TRUE WHERE incarnation = '{}'",
+            node(2),
+            node(3),
+            node(4)
+        ))
+        .await;
+    store.claim(node(1), 0).await.unwrap();
+    assert_eq!(database.number("SELECT count(*) FROM nodes").await, 4);
+    assert!(!store.renew(node(4), "node").await.unwrap() && store.renew(node(5), "node").await.unwrap());
+}

@@ -230,3 +230,83 @@ async fn bodies_of_a_megabyte_come_back_byte_for_byte() {
         assert!(stored[1..] == appended.events[..] && stored[1].hash == stored[1].expected_hash(&tenant("acme")));
     }
 }
+
+#[tokio::test]
+async fn five_hundred_callers_that_go_away_within_a_millisecond_leave_the_only_connection_in_order() {
+    let database = Database::create().await;
+    let narrow = PostgresOptions { writers: 1, control: 1, readers: 1, ..options() };
+    let store = Arc::new(PostgresStore::connect(&database.url(), narrow).await.unwrap());
+    let head = create(&store, 1).await;
+    let mut dice: u64 = 28;
+    for round in 0..500_u64 {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // A writer that conflicts: what it begins comes to nothing, finished or not.
+        let nothing = saying(&head, "gone?");
+        let nothing = Entry { expected_seq: 77, ..nothing };
+        let asked = async {
+            match round % 3 {
+                0 => drop(store.append(vec![nothing], BootInstant(0)).await),
+                1 => drop(store.claim(node(1), 0).await),
+                _ => drop(store.deliver(run_key("acme", 9), command(1, CommandClass::Other)).await),
+            }
+        };
+        // Dropped in the middle, or finished: both are fine.
+        let _ = tokio::time::timeout(Duration::from_micros((dice >> 33) % 1_000), asked).await;
+    }
+    let head = append(&store, saying(&head, "in order")).await.unwrap().head;
+    let seen = format!("SELECT count(*) FROM run_events WHERE run_key = '{}'", head.run_key);
+    assert_eq!(database.number(&seen).await, 2, "another connection reads it");
+    assert!(store.renew(node(1), "node").await.unwrap());
+    let left_open =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
+    assert_eq!(database.number(left_open).await, 0);
+}
+
+#[tokio::test]
+async fn a_node_that_stops_before_its_commit_holds_up_the_rules_and_a_meter_for_two_seconds_at_most() {
+    let (database, proxy, stopping) = behind_a_proxy().await;
+    let store = open(&database).await;
+    store.put_budget(budget("b", 10)).await.unwrap();
+    let (one, two) = (create(&store, 1).await, create(&store, 2).await);
+    let (asked, next) = (asking(&stopping, &one, 1, &[("b", 4)]).await, asking(&store, &two, 2, &[("b", 4)]).await);
+    proxy.set(Link::StopBeforeCommit);
+    let stopped = tokio::spawn(async move { append(&stopping, asked).await });
+    while !proxy.is_up() {
+        tokio::task::yield_now().await;
+    }
+    // It holds the governance lock, its run and the meter.
+    let began = Instant::now();
+    let appended = append(&store, next).await.unwrap();
+    assert!(matches!(appended.asks[0], AskOutcome::Admitted(_)));
+    store.change(switch_on("web.fetch"), &operator()).await.unwrap();
+    append(&store, saying(&one, "its own run too")).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let stopped = stopped.await.unwrap();
+    assert!(matches!(stopped, Err(AppendError::Store(StoreError::Unavailable(_)))), "{stopped:?}");
+}
+
+#[tokio::test]
+async fn the_class_of_a_failure_is_decided_by_its_code_and_not_by_its_words() {
+    let database = Database::create().await;
+    let store = open(&database).await;
+    let head = create(&store, 1).await;
+    // A sequence counts although what counted is undone.
+    database
+        .execute(
+            "CREATE SEQUENCE tries; \
+             CREATE FUNCTION stumble() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE try bigint := nextval('tries'); BEGIN \
+             IF convert_from(NEW.body, 'UTF8') LIKE '%words%' THEN \
+             RAISE EXCEPTION 'could not serialize access: deadlock detected (40001, 40P01)'; END IF; \
+             IF try = 1 THEN RAISE EXCEPTION 'alpha' USING ERRCODE = '40001'; END IF; \
+             IF try = 2 THEN RAISE EXCEPTION 'beta' USING ERRCODE = '40P01'; END IF; \
+             RETURN NEW; END $$; \
+             CREATE CONSTRAINT TRIGGER stumble AFTER INSERT ON run_events DEFERRABLE INITIALLY DEFERRED \
+             FOR EACH ROW EXECUTE FUNCTION stumble()",
+        )
+        .await;
+    let head = append(&store, saying(&head, "third time lucky")).await.unwrap().head;
+    assert_eq!((head.last_seq, database.number("SELECT last_value FROM tries").await), (2, 3));
+    let refused = append(&store, saying(&head, "words")).await;
+    assert!(matches!(refused, Err(AppendError::Store(StoreError::Poison(_)))), "{refused:?}");
+    assert_eq!(database.number("SELECT last_value FROM tries").await, 4, "it is not tried again");
+}

@@ -17,6 +17,8 @@ pub(crate) enum Link {
     CutBeforeCommit,
     /// The next COMMIT reaches the server, and its answer never comes back.
     CutAfterCommit,
+    /// The node stops with its COMMIT on its lips: the connection stays, and nothing comes any more.
+    StopBeforeCommit,
 }
 
 pub(crate) struct Proxy {
@@ -73,6 +75,11 @@ async fn relay(mut client: TcpStream, address: (String, u16), link: Arc<watch::S
                 if cut == Some(Link::CutBeforeCommit) {
                     return;
                 }
+                if cut == Some(Link::StopBeforeCommit) {
+                    // Until the server has had enough of waiting.
+                    while matches!(server.read(&mut down).await, Ok(1..)) {}
+                    return;
+                }
                 if server.write_all(&up[..length]).await.is_err() {
                     return;
                 }
@@ -96,7 +103,7 @@ async fn relay(mut client: TcpStream, address: (String, u16), link: Arc<watch::S
 fn take_cut(link: &watch::Sender<Link>) -> Option<Link> {
     let mut cut = None;
     link.send_if_modified(|link| {
-        if matches!(link, Link::CutBeforeCommit | Link::CutAfterCommit) {
+        if matches!(link, Link::CutBeforeCommit | Link::CutAfterCommit | Link::StopBeforeCommit) {
             cut = Some(std::mem::replace(link, Link::Up));
         }
         cut.is_some()

@@ -7,7 +7,7 @@ use signalbox_domain::run::append::RunHead;
 use super::{Lease, MemoryStore, Run, State};
 use crate::clock::BootInstant;
 use crate::journal::StoreError;
-use crate::leases::{CLAIM_RUNS_MAX, LEASE_MS, Leases};
+use crate::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases};
 
 #[async_trait]
 impl Leases for MemoryStore {
@@ -67,6 +67,7 @@ impl State {
         for (other, lease) in &mut self.nodes {
             lease.given_up |= *other != node && lease.ends <= boot;
         }
+        self.nodes.retain(|other, lease| *other == node || boot.ms_since(lease.ends) < LEASE_REMEMBERED_MS);
         self.nodes.get(&node).is_some_and(|lease| !lease.given_up && lease.ends > boot)
     }
 }
