@@ -5,6 +5,7 @@
 mod control;
 mod governance;
 mod harness;
+mod hostile;
 mod plans;
 mod recovery;
 mod submission;
