@@ -11,6 +11,8 @@ mod tool;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_hostile;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
