@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use serde_json::Value;
-use signalbox_domain::catalog::Recovery;
+use signalbox_domain::catalog::version::is_version;
+use signalbox_domain::catalog::{self, Recovery};
 use signalbox_domain::ids::ToolId;
 use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::quantity::{BudgetCategory, Micros, Usage};
@@ -25,6 +26,8 @@ const ARTIFACTS_MAX: usize = 1_000;
 const EFFECTS_MAX: usize = 1_000;
 /// Longest text of a name, key, media type or effect, in bytes.
 const TEXT_BYTES_MAX: usize = 2_000;
+/// Largest count: the whole numbers up to it are exact in a double.
+const COUNT_MAX: u64 = 1 << 53;
 /// Longest code, in bytes.
 const CODE_BYTES_MAX: usize = 100;
 
@@ -96,8 +99,9 @@ pub(crate) fn evidence_in(evidence: v1::Evidence) -> Result<Evidence, WireError>
         "not-required" => GroundingState::NotRequired,
         other => return wrong(format!("`{}` is not a grounding state", short(other))),
     };
-    let evidence_pack_id = text(evidence.evidence_pack_id, "an evidence pack id")?;
-    Ok(Evidence { evidence_pack_id, grounding_state, citation_count: evidence.citation_count })
+    let evidence_pack_id = line(evidence.evidence_pack_id, "an evidence pack id")?;
+    let citation_count = count(evidence.citation_count, "the number of citations")?;
+    Ok(Evidence { evidence_pack_id, grounding_state, citation_count })
 }
 
 /// Evidence for the wire.
@@ -130,11 +134,11 @@ fn artifact_in(artifact: v1::Artifact) -> Result<ArtifactRef, WireError> {
         return wrong("the sha256 of an artifact is not 64 lower-case hexadecimal digits");
     }
     Ok(ArtifactRef {
-        name: text(artifact.name, "the name of an artifact")?,
-        persisted_key: text(artifact.persisted_key, "the key of an artifact")?,
-        media_type: text(artifact.media_type, "the media type of an artifact")?,
+        name: place(artifact.name, "the name of an artifact")?,
+        persisted_key: place(artifact.persisted_key, "the key of an artifact")?,
+        media_type: line(artifact.media_type, "the media type of an artifact")?,
+        size: count(artifact.size, "the size of an artifact")?,
         sha256: artifact.sha256,
-        size: artifact.size,
     })
 }
 
@@ -165,11 +169,23 @@ pub(crate) fn code_in(code: String) -> Result<String, WireError> {
     if fits { Ok(code) } else { wrong(format!("`{}` is not a code", short(&code))) }
 }
 
-/// A tool's description, as far as the client uses it.
+/// A tool's description, as far as the client uses it. What it claims beyond the catalog is refused and not cut down: an
+/// executor that means to use more than is ever reserved would only overshoot.
 pub(crate) fn bound_tool_in(tool: &v1::ToolDescriptor) -> Result<(ToolId, String), WireError> {
     let id = ToolId::new(tool.tool_id.as_str()).map_err(|error| WireError(error.to_string()))?;
-    if tool.semver.is_empty() || tool.semver.len() > CODE_BYTES_MAX {
-        return wrong(format!("the version of `{id}` is missing or too long"));
+    let Some(entry) = catalog::entry(&id) else {
+        return wrong(format!("`{id}` is not in the catalog"));
+    };
+    if tool.semver.len() > CODE_BYTES_MAX || !is_version(&tool.semver) {
+        return wrong(format!("`{}` is not a version of `{id}`", short(&tool.semver)));
+    }
+    let claimed = usage_in(tool.ceiling.as_ref()).map_err(|error| WireError(format!("`{id}`: {error}")))?;
+    for (category, amount) in claimed.iter() {
+        let most = entry.ceiling.get(category);
+        if amount > most {
+            let category = category.as_str();
+            return wrong(format!("`{id}` claims up to {amount} {category}, and the catalog gives it {most}"));
+        }
     }
     Ok((id, tool.semver.clone()))
 }
@@ -190,6 +206,25 @@ pub(crate) fn descriptor_out(descriptor: &Descriptor) -> v1::ToolDescriptor {
         has_side_effects: descriptor.has_side_effects,
         recovery: recovery.into(),
     }
+}
+
+/// A name that stays where it is put: whoever joins it to a folder does not leave the folder.
+fn place(text: String, what: &str) -> Result<String, WireError> {
+    let text = line(text, what)?;
+    let leaves =
+        text.is_empty() || text.contains('\\') || text.starts_with('/') || text.split('/').any(|part| part == "..");
+    if leaves { wrong(format!("{what} is no plain relative path: `{}`", short(&text))) } else { Ok(text) }
+}
+
+/// A count that every reader of JSON reads alike.
+fn count(count: u64, what: &str) -> Result<u64, WireError> {
+    if count > COUNT_MAX { wrong(format!("{what} is larger than {COUNT_MAX}")) } else { Ok(count) }
+}
+
+/// A text that a terminal shows as one line.
+fn line(text: String, what: &str) -> Result<String, WireError> {
+    let text = self::text(text, what)?;
+    if text.contains(char::is_control) { wrong(format!("{what} holds control characters")) } else { Ok(text) }
 }
 
 fn text(text: String, what: &str) -> Result<String, WireError> {

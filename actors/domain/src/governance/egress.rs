@@ -18,6 +18,8 @@ use crate::governance::grant::Constraints;
 pub const REDIRECTS_MAX: usize = 5;
 /// Most bytes of a decoded body that are read: 2 MiB (CAP-009).
 pub const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Longest URL that is requested, in bytes; servers take no longer ones.
+pub const URL_BYTES_MAX: usize = 8 * 1024;
 /// The schemes a grant allows if it names none (CAP-011).
 pub const SCHEMES_DEFAULT: [&str; 1] = ["https"];
 /// The methods a grant allows if it names none (CAP-011).
@@ -174,6 +176,7 @@ impl CheckedUrl {
 /// # Errors
 /// The first check that fails.
 pub fn check_url(url: &str, method: &str, rules: &EgressRules) -> Result<CheckedUrl, EgressDenial> {
+    check_length(url)?;
     let parsed = Url::parse(url)
         .map_err(|error| EgressDenial::new(EgressDenialReason::InvalidUrl, format!("not an absolute URL: {error}")))?;
     check_parsed(parsed, method, rules)
@@ -189,15 +192,26 @@ pub fn check_redirect(
     method: &str,
     rules: &EgressRules,
 ) -> Result<CheckedUrl, EgressDenial> {
+    check_length(location)?;
     let joined = from.url.join(location).map_err(|error| {
         EgressDenial::new(EgressDenialReason::InvalidUrl, format!("the redirect leads to no URL: {error}"))
     })?;
     check_parsed(joined, method, rules)
 }
 
+fn check_length(url: &str) -> Result<(), EgressDenial> {
+    if url.len() <= URL_BYTES_MAX {
+        return Ok(());
+    }
+    let detail = format!("the URL has {} bytes; at most {URL_BYTES_MAX} are allowed", url.len());
+    Err(EgressDenial::new(EgressDenialReason::InvalidUrl, detail))
+}
+
 fn check_parsed(url: Url, method: &str, rules: &EgressRules) -> Result<CheckedUrl, EgressDenial> {
     use EgressDenialReason::{HostNotInAllowlist, InvalidUrl, MethodNotAllowed, SchemeNotAllowed};
 
+    // Once more as it will be requested: what is escaped grows.
+    check_length(url.as_str())?;
     if !url.username().is_empty() || url.password().is_some() {
         let detail = "the URL holds credentials, which end in logs; leave them out and use a secret";
         return Err(EgressDenial::new(InvalidUrl, detail));

@@ -6,6 +6,7 @@ mod control;
 mod governance;
 mod harness;
 mod leases;
+mod hostile;
 mod plans;
 mod recovery;
 mod submission;

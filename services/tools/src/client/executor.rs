@@ -15,6 +15,7 @@ use signalbox_proto::v1::execute_response::Event;
 use signalbox_proto::v1::outcome_response::State;
 use signalbox_proto::v1::tool_executor_client::ToolExecutorClient;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Request, Status, Streaming};
 
@@ -145,12 +146,19 @@ impl Executor {
         progress: &mpsc::Sender<CallProgress>,
     ) -> (Ended, Kept) {
         loop {
-            let heard = timeout_at(deadline.min(Instant::now() + SILENCE_MAX), stream.message()).await;
+            // A stream that always has something to say would let neither other tasks nor the timeout have their turn.
+            consume_budget().await;
+            let now = Instant::now();
+            let heard = if now < deadline {
+                timeout_at(deadline.min(now + SILENCE_MAX), stream.message()).await.ok()
+            } else {
+                None
+            };
             let event = match heard {
-                Ok(Ok(Some(message))) => message.event,
-                Ok(Ok(None)) => return (answer::protocol_error("the call ended without a result"), Kept::No),
-                Ok(Err(status)) => return (self.lost(&status, true, not_after), Kept::No),
-                Err(_) => {
+                Some(Ok(Some(message))) => message.event,
+                Some(Ok(None)) => return (answer::protocol_error("the call ended without a result"), Kept::No),
+                Some(Err(status)) => return (self.lost(&status, true, not_after), Kept::No),
+                None => {
                     self.cancel_later(order.call_id);
                     return if Instant::now() >= deadline {
                         (timed_out(), Kept::Yes)

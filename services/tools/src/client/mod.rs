@@ -12,6 +12,8 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_hostile;
+#[cfg(test)]
 mod tests_transport;
 
 use std::collections::BTreeMap;

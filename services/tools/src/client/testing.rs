@@ -59,7 +59,7 @@ pub(crate) fn order(n: u128) -> CallOrder {
         tenant_id: TenantId::new("acme").unwrap(),
         run_id: RunId::new(Uuid::from_u128(7)),
         step_id: "one".parse().unwrap(),
-        tool_id: ToolId::new("test.tool").unwrap(),
+        tool_id: ToolId::new("memory.read").unwrap(),
         tool_semver: "1.0.0".to_owned(),
         args: json!({ "n": 1 }),
         ceiling: Usage::of(BudgetCategory::CostUnits, Micros::units(2)),
@@ -166,7 +166,7 @@ impl ScriptedTool {
 impl Tool for ScriptedTool {
     fn descriptor(&self) -> Descriptor {
         Descriptor {
-            tool_id: "test.tool".to_owned(),
+            tool_id: "memory.read".to_owned(),
             semver: "1.0.0".to_owned(),
             input_schema: json!({}),
             output_schema: json!({}),
@@ -208,7 +208,7 @@ impl ToolExecutor for ScriptedExecutor {
 
     async fn describe(&self, _: Request<v1::DescribeRequest>) -> Result<Response<v1::DescribeResponse>, Status> {
         let tool = v1::ToolDescriptor {
-            tool_id: "test.tool".to_owned(),
+            tool_id: "memory.read".to_owned(),
             semver: "1.0.0".to_owned(),
             ..v1::ToolDescriptor::default()
         };

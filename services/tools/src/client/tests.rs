@@ -82,7 +82,7 @@ async fn an_answer_comes_through_whole_with_its_progress() {
 #[tokio::test]
 async fn the_tools_that_are_described_are_configured_and_no_others() {
     let bench = Bench::of_tool(ScriptedTool::new(|_, _| async { done() })).await;
-    assert_eq!(bench.client.configured(), [(ToolId::new("test.tool").unwrap(), "1.0.0".to_owned())]);
+    assert_eq!(bench.client.configured(), [(ToolId::new("memory.read").unwrap(), "1.0.0".to_owned())]);
     assert!(bench.client.permit(&ToolId::new("web.fetch").unwrap()).is_none());
 }
 

@@ -27,7 +27,7 @@ fn request() -> v1::ExecuteRequest {
         tenant_id: "acme".into(),
         run_id: "00000000-0000-0000-0000-000000000002".into(),
         step_id: "one".into(),
-        tool_id: "test.tool".into(),
+        tool_id: "memory.read".into(),
         tool_semver: "1.0.0".into(),
         args_json: "{}".into(),
         ceiling: None,

@@ -11,6 +11,8 @@ mod tool;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_hostile;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::header::{CONTENT_TYPE, LOCATION};
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
 use reqwest::{Method, Response, StatusCode, redirect};
 use signalbox_domain::governance::egress::{
     BODY_BYTES_MAX, CheckedUrl, EgressDenial, EgressRules, HostExemption, REDIRECTS_MAX, check_redirect,
@@ -208,6 +210,12 @@ async fn body(here: &CheckedUrl, mut response: Response) -> Result<Fetched, WebF
     let status = response.status();
     if !status.is_success() {
         return failed("http-status", format!("`{}` answered {}", here.host, status.as_u16()), true);
+    }
+    // The client takes off the one encoding it asked for. What is left would have to be decoded again, without an end in
+    // sight, and would be stored as noise otherwise.
+    if response.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        let message = format!("`{}` sent an encoding that was not asked for", here.host);
+        return failed("encoding-not-supported", message, true);
     }
     let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(essence);
     let mut body = Vec::new();

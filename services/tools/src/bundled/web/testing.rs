@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use signalbox_domain::governance::egress::HostExemption;
@@ -69,6 +70,29 @@ impl Site {
     pub(crate) fn url(&self, host: &str, path: &str) -> String {
         format!("http://{host}:{}{path}", self.address.port())
     }
+}
+
+/// A server that says `head` and then `piece` again and again, with a pause in between, for ever.
+pub(crate) async fn dripping(head: Vec<u8>, piece: Vec<u8>, pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (head, piece) = (head.clone(), piece.clone());
+            tokio::spawn(async move {
+                // Whatever is said before the question would be no answer to it.
+                let mut said = stream.read_buf(&mut Vec::new()).await.map(drop);
+                if said.is_ok() {
+                    said = stream.write_all(&head).await;
+                }
+                while said.is_ok() {
+                    tokio::time::sleep(pause).await;
+                    said = stream.write_all(&piece).await;
+                }
+            });
+        }
+    });
+    address
 }
 
 /// A whole answer.
