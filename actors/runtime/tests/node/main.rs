@@ -5,8 +5,8 @@
 mod control;
 mod governance;
 mod harness;
-mod leases;
 mod hostile;
+mod leases;
 mod plans;
 mod recovery;
 mod submission;
