@@ -9,6 +9,9 @@ SOURCES = samples/weekly
 DATA = data
 # How many random cases each property is tried with in `make sim`.
 CASES = 20000
+# How many schedules it plays, and for how many seconds at most. SEED=n plays one and prints what happens in it.
+SEEDS = 1000000
+SECONDS = 240
 
 # Handed to recipes through the environment, so that an address with an ampersand is an address and not a command.
 export SOURCES DATA SINCE
@@ -40,8 +43,13 @@ fix: ## everything a machine can repair
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 
-sim: ## the rules under many more random histories than `make test` tries; CASES=n
+sim: ## many more random histories than `make test` tries: CASES=n SECONDS=n SEEDS=n, or one of them: SEED=n
+ifeq ($(SEED),)
 	PROPTEST_CASES=$(CASES) $(RUN_TESTS) --package signalbox-domain
+	SEEDS=$(SEEDS) SECONDS=$(SECONDS) cargo test --package signalbox-runtime --test sim -- --nocapture
+else
+	SEED=$(SEED) STEPS=$(STEPS) WITHOUT=$(WITHOUT) cargo test --quiet --package signalbox-runtime --test sim every_promise -- --nocapture
+endif
 
 bench: ## what an event costs: hash chain and canonical digests
 	cargo bench --package signalbox-benches

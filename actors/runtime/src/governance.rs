@@ -118,7 +118,6 @@ async fn refresh(args: &Args) -> Result<(), StoreError> {
     let before = args.view.load_full();
     let checked = args.clock.boot();
     let (_, epoch) = args.store.epoch().await?;
-    let budgets = Arc::new(args.store.budgets().await?);
     let mut state = before.state.clone();
     let moved = epoch != state.epoch;
     if moved {
@@ -127,6 +126,9 @@ async fn refresh(args: &Args) -> Result<(), StoreError> {
             next.apply(&change);
         }
     }
+    // After the changes: a budget that came into force with one of them must be among those that are reserved on, or calls
+    // would be admitted past it at an epoch that knows of it (I4).
+    let budgets = Arc::new(args.store.budgets().await?);
     args.view.store(Arc::new(View { state, budgets, checked }));
     if moved {
         (args.changed)();

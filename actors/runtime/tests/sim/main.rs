@@ -1,7 +1,8 @@
 //! The node's actors under seeded faults: whole nodes on paused time, over stores, executors, clocks and a bus that fail as
 //! the seed decides. A model of its own reads every journal after each write and says at once what breaks a promise.
 //!
-//! `make sim` plays many; `SEED=n make sim` plays one and prints its history. The same seed gives the same history.
+//! `make sim` plays many; `SEED=n make sim` plays one and prints its history. The same seed gives the same history, and one
+//! that ever failed is kept in `seeds.txt` and played first from then on.
 
 mod dice;
 mod executors;
@@ -12,10 +13,10 @@ mod schedule;
 mod world;
 
 use std::collections::BTreeSet;
-use std::env;
+use std::io::Write as _;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use std::{env, fs};
 
 use schedule::{Played, STEPS, Script, play};
 use world::Fault;
@@ -74,29 +75,60 @@ fn report(script: &Script, played: &Played) -> String {
     )
 }
 
-/// Plays schedules on all cores until there are enough or the time is over; answers how many, and reports of what failed.
-fn play_many(seeds: std::ops::Range<u64>, seconds: Option<u64>) -> (u64, Vec<String>) {
+/// What many schedules came to.
+#[derive(Default)]
+struct Sum {
+    schedules: u64,
+    events: usize,
+    executions: u64,
+    reports: Vec<String>,
+}
+
+/// Plays schedules on all cores until there are enough or the time is over.
+fn play_many(seeds: impl Iterator<Item = u64> + Send, seconds: Option<u64>) -> Sum {
     let began = Instant::now();
-    let (next, played) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
-    let reports = Mutex::new(Vec::new());
+    let (seeds, sum) = (Mutex::new(seeds), Mutex::new(Sum::default()));
+    let failures_max = number("FAILURES").map_or(5, |most| usize::try_from(most).unwrap());
     let work = || loop {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
         let late = seconds.is_some_and(|seconds| began.elapsed().as_secs() >= seconds);
-        if seed >= seeds.end || late || reports.lock().unwrap().len() >= 5 {
+        if late || sum.lock().unwrap().reports.len() >= failures_max {
             return;
         }
+        let Some(seed) = seeds.lock().unwrap().next() else { return };
         let script = Script { seed, steps: STEPS, without: BTreeSet::new() };
-        let outcome = play(&script, false);
-        played.fetch_add(1, Ordering::Relaxed);
-        if !outcome.violations.is_empty() {
-            let report = report(&script, &outcome);
+        let played = play(&script, false);
+        let failed = (!played.violations.is_empty()).then(|| report(&script, &played));
+        let mut sum = sum.lock().unwrap();
+        sum.schedules += 1;
+        sum.events += played.events;
+        sum.executions += played.executions;
+        if let Some(report) = failed {
             eprintln!("{report}");
-            reports.lock().unwrap().push(report);
+            keep(seed, played.violations[0].0);
+            sum.reports.push(report);
         }
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
-    (played.into_inner(), reports.into_inner().unwrap())
+    sum.into_inner().unwrap()
+}
+
+const SEEDS_KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sim/seeds.txt");
+
+/// The seeds that have ever failed.
+fn kept() -> Vec<u64> {
+    let text = fs::read_to_string(SEEDS_KEPT).expect("the kept seeds");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_whitespace().next()).map(|seed| seed.parse().expect("a seed")).collect()
+}
+
+fn keep(seed: u64, promise: &str) {
+    if kept().contains(&seed) {
+        return;
+    }
+    let kept = fs::OpenOptions::new().append(true).open(SEEDS_KEPT);
+    // Where the sources cannot be written the seed is still on the screen.
+    let _ = kept.and_then(|mut file| writeln!(file, "{seed} {promise}"));
 }
 
 #[test]
@@ -109,8 +141,9 @@ fn every_promise_holds_under_seeded_faults_and_everything_comes_to_rest_after_th
         return;
     }
     let from = number("FROM").unwrap_or(0);
-    let (played, reports) = play_many(from..from + number("SEEDS").unwrap_or(200), number("SECONDS"));
-    println!("{played} schedules");
+    let seeds = kept().into_iter().chain(from..from.saturating_add(number("SEEDS").unwrap_or(200)));
+    let Sum { schedules, events, executions, reports } = play_many(seeds, number("SECONDS"));
+    println!("{schedules} schedules, {events} events, {executions} executions");
     assert!(reports.is_empty(), "{}", reports.join("\n\n"));
 }
 

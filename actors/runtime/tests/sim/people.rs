@@ -94,10 +94,10 @@ fn step(dice: &mut Dice, at: u64, earlier: &mut Earlier, agent: (&str, &[&str]))
             if other {
                 step["agentId"] = json!(name);
             }
-            let strange = dice.chance(4);
+            let strange = dice.chance(2);
             let tool = if strange { "sophia.ground" } else { dice.pick(tools).unwrap() };
             step["toolId"] = json!(tool);
-            let mut args = json!({ "key": format!("k{at}"), "n": dice.below(9) });
+            let mut args = json!({ "key": format!("k{at}"), "path": format!("notes/k{at}.md"), "n": dice.below(9) });
             // Mostly to what gives something.
             let gives = |on: &&String| earlier.tools.contains(on);
             if let Some(on) = after.iter().find(gives).filter(|_| dice.chance(40)) {
@@ -116,7 +116,7 @@ fn step(dice: &mut Dice, at: u64, earlier: &mut Earlier, agent: (&str, &[&str]))
 pub(crate) fn submission(dice: &mut Dice) -> Value {
     let agent = *dice.pick(&AGENTS).unwrap();
     let mut earlier = Earlier::default();
-    let count = dice.between(1, 7);
+    let count = dice.between(2, 9);
     let steps: Vec<Value> = (0..count).map(|at| step(dice, at, &mut earlier, agent)).collect();
     let mut plan = json!({ "steps": steps });
     if dice.chance(50) {
@@ -160,6 +160,10 @@ pub(crate) fn switch(dice: &mut Dice, now: UnixMs) -> GovernanceChange {
 
 pub(crate) fn grant(dice: &mut Dice, now: UnixMs, tool: &str) -> GovernanceChange {
     let tenant = *dice.pick(&TENANTS).unwrap();
+    grant_in(dice, now, tool, tenant)
+}
+
+pub(crate) fn grant_in(dice: &mut Dice, now: UnixMs, tool: &str, tenant: &str) -> GovernanceChange {
     let per_user = dice.chance(30);
     let constraints = Constraints { max_calls: dice.chance(20).then(|| dice.between(1, 3)), ..Constraints::default() };
     let expires = dice.chance(40).then(|| now.plus_ms(i64::try_from(dice.between(500, 60_000)).unwrap()));
@@ -186,7 +190,7 @@ pub(crate) fn budget(dice: &mut Dice) -> Budget {
     let (scope, key) = match dice.below(5) {
         0 | 1 => (BudgetScope::Tenant, tenant),
         2 => (BudgetScope::User, "ada"),
-        3 => (BudgetScope::Tool, *dice.pick(&crate::executors::TOOLS).unwrap()),
+        3 => (BudgetScope::Tool, *dice.pick(&["memory.read", "memory.write", "calendar.write"]).unwrap()),
         _ => (BudgetScope::Agent, AGENTS[0].0),
     };
     let soft = dice.chance(20);
@@ -196,7 +200,7 @@ pub(crate) fn budget(dice: &mut Dice) -> Budget {
         scope,
         scope_key: key.to_owned(),
         category: BudgetCategory::CostUnits,
-        limit: Micros::units(i64::try_from(dice.between(1, 25)).unwrap()),
+        limit: Micros::units(i64::try_from(dice.between(1, 12)).unwrap()),
         period_seconds: dice.chance(40).then(|| dice.between(5, 40)),
         anchor_unix_seconds: 0,
         warn_ratio: Micros(800_000),

@@ -132,9 +132,7 @@ impl Schedule {
         for at in 0..self.machines.len() {
             self.start(at).await;
         }
-        for _ in 0..2 {
-            self.submit();
-        }
+        self.begin().await;
         for _ in 0..steps {
             self.step().await;
             if self.is_broken() {
@@ -146,6 +144,24 @@ impl Schedule {
         if !self.is_broken() {
             self.said_again().await;
             self.world.model().at_rest();
+        }
+    }
+
+    /// What is there before anything goes wrong.
+    async fn begin(&mut self) {
+        let now = signalbox_ports::clock::Clock::now_micros(self.world.clock.as_ref()).ms();
+        for tenant in people::TENANTS {
+            if self.dice.chance(80) {
+                let change = people::grant_in(&mut self.dice, now, "notify.send", tenant);
+                self.change(change).await;
+            }
+        }
+        if self.dice.chance(50) && self.world.has(Fault::Budget) {
+            let budget = people::budget(&mut self.dice);
+            self.budget(budget).await;
+        }
+        for _ in 0..2 {
+            self.submit();
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) struct Meters {
     of: BTreeMap<BudgetId, Meter>,
 }
 
+#[derive(Clone)]
 struct Meter {
     rule: Budget,
     retired: bool,
@@ -117,11 +118,12 @@ impl Meters {
     }
 
     /// Whether the store's figures are the sums of the journals.
-    pub(crate) fn differ(&mut self, kept: &[MeteredBudget], now: UnixMicros) -> Said {
+    pub(crate) fn differ(&self, kept: &[MeteredBudget], now: UnixMicros) -> Said {
         let mut said = Said::new();
         for metered in kept {
             let id = &metered.budget.budget_id;
-            let Some(mine) = self.of.get_mut(id) else { continue };
+            // Looking rolls a copy: only booking moves a window.
+            let Some(mut mine) = self.of.get(id).cloned() else { continue };
             mine.roll(now);
             let theirs = (metered.meter.consumed.0, metered.meter.reserved.0);
             if theirs != (mine.consumed, mine.reserved) {
