@@ -93,7 +93,7 @@ impl Authority {
     }
 
     /// A call was admitted, or admitted again.
-    pub(crate) fn admitted(&self, target: &Target, _boot_ms: u64) -> Said {
+    pub(crate) fn admitted(&self, target: &Target) -> Said {
         let against = self.switches.values().filter(|armed| armed.binds && stops(&armed.switch, target));
         against.map(|armed| ("I5", format!("admitted although switch {} is armed", armed.switch.switch_id))).collect()
     }

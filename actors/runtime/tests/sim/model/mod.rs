@@ -45,6 +45,8 @@ pub(crate) struct Model {
     leases: BTreeMap<NodeIncarnation, u64>,
     pub(crate) violations: Vec<(&'static str, String)>,
     pub(crate) executions: u64,
+    /// The store has lost answers, or may have.
+    pub(crate) answers_get_lost: bool,
 }
 
 impl Model {
@@ -60,6 +62,7 @@ impl Model {
             leases: BTreeMap::new(),
             violations: Vec::new(),
             executions: 0,
+            answers_get_lost: false,
         }
     }
 
@@ -143,7 +146,7 @@ impl Model {
                 Some(RunEvent::CallPending(pending)) => {
                     said.extend(run.pending(pending));
                     if let Some(target) = run.target_of(&pending.step_id) {
-                        said.extend(self.authority.admitted(&target, self.boot_ms()));
+                        said.extend(self.authority.admitted(&target));
                         let run = self.runs.get(&key).unwrap();
                         said.extend(self.authority.granted(run, pending, &target, self.boot_ms()));
                         said.extend(self.meters.reserved(pending, &target, now));
@@ -153,7 +156,7 @@ impl Model {
                     said.extend(run.redispatched(*call_id, *attempt));
                     let step = run.calls.get(call_id).map(|call| call.pending.step_id.clone());
                     if let Some(target) = step.and_then(|step| run.target_of(&step)) {
-                        said.extend(self.authority.admitted(&target, self.boot_ms()));
+                        said.extend(self.authority.admitted(&target));
                     }
                 }
                 Some(RunEvent::CallSettled(settled)) => {
@@ -162,7 +165,10 @@ impl Model {
                         said.extend(self.meters.settled(&call.pending, settled, now));
                     }
                 }
-                Some(other) => run.other(other),
+                Some(other) => {
+                    run.other(other);
+                    said.extend(crashed(other).filter(|_| !self.answers_get_lost));
+                }
                 None => said.push(("I9", format!("run {id}: event {} cannot be read", stored.seq))),
             }
             let run = self.runs.get_mut(&key).unwrap();
@@ -245,6 +251,13 @@ impl Model {
         said.extend(self.meters.at_rest());
         self.violations.extend(said);
     }
+}
+
+/// A run that was given up because its actor kept failing. Lost answers do that; nothing else may.
+fn crashed(event: &RunEvent) -> Option<(&'static str, String)> {
+    let RunEvent::RunFinished(end) = event else { return None };
+    let code = end.code.as_deref()?;
+    (code == "actor-crash-loop").then(|| ("crash", "its actor kept failing, and no answer was ever lost".to_owned()))
 }
 
 fn line(run: RunId, event: &StoredEvent) -> String {
