@@ -52,7 +52,7 @@ struct Kept {
 /// What an executor does with one attempt.
 enum Behaviour {
     Refuses,
-    Breaks { after_ms: u64 },
+    Breaks { after_ms: u64, late_ms: u64 },
     Ends { after_ms: u64, result: Box<CallResult> },
     Hangs,
 }
@@ -74,7 +74,7 @@ impl Executors {
         let after_ms = if faulty && dice.chance(25) { long } else { quick };
         let ending = match kind {
             0..4 if faulty => return (Behaviour::Refuses, deaf),
-            4..12 if faulty => return (Behaviour::Breaks { after_ms }, deaf),
+            4..12 if faulty => return (Behaviour::Breaks { after_ms, late_ms: after_ms + long }, deaf),
             12..18 if faulty => return (Behaviour::Hangs, deaf),
             18..28 if faulty => {
                 CallEnding::Failed { code: "tool-failed".to_owned(), message: "it did not work".to_owned() }
@@ -107,16 +107,37 @@ impl Executors {
         }
         self.world.tell(|| format!("executor: call {} of {} begins", order.call_id, order.tool_id));
         self.world.model().begins(&order);
-        let result = self.work(&order, behaviour, deaf).await;
-        let mut calls = self.calls();
-        let kept = calls.entry(order.call_id).or_default();
-        kept.running = false;
-        if !matches!(result.ending, CallEnding::Unknown { .. }) {
-            kept.ended = Some(result.clone());
+        if let Behaviour::Breaks { late_ms, .. } = &behaviour {
+            tokio::spawn(Arc::clone(&self).ends_unheard(order.clone(), *late_ms));
         }
-        drop(calls);
+        let result = self.work(&order, behaviour, deaf).await;
+        if !matches!(result.ending, CallEnding::Unknown { .. }) {
+            self.ended(order.call_id, &result);
+        }
         self.world.tell(|| format!("executor: call {} ends: {:?}", order.call_id, result.ending));
         result
+    }
+
+    fn ended(&self, call: CallId, result: &CallResult) {
+        let mut calls = self.calls();
+        let kept = calls.entry(call).or_default();
+        kept.running = false;
+        kept.ended.get_or_insert_with(|| result.clone());
+    }
+
+    /// The conversation breaks off, and the work goes on: whoever asks for the outcome later hears of it.
+    async fn ends_unheard(self: Arc<Self>, order: CallOrder, late_ms: u64) {
+        tokio::time::sleep(Duration::from_millis(late_ms)).await;
+        if self.calls().get(&order.call_id).is_some_and(|kept| !kept.cancelled) {
+            let ending = CallEnding::Answered {
+                partial: false,
+                output: json!({ "value": 1, "items": [] }),
+                evidence: None,
+                effects: Vec::new(),
+                artifacts: Vec::new(),
+            };
+            self.ended(order.call_id, &CallResult { ending, measured: None, latency_ms: late_ms });
+        }
     }
 
     async fn work(&self, order: &CallOrder, behaviour: Behaviour, deaf: bool) -> CallResult {
@@ -124,7 +145,7 @@ impl Executors {
         let limit = Duration::from_millis(order.timeout_ms);
         let (after, result) = match behaviour {
             Behaviour::Ends { after_ms, result } => (Duration::from_millis(after_ms), *result),
-            Behaviour::Breaks { after_ms } => {
+            Behaviour::Breaks { after_ms, .. } => {
                 let ending = CallEnding::Unknown { message: "the conversation broke off".to_owned() };
                 (Duration::from_millis(after_ms), CallResult { ending, measured: None, latency_ms: after_ms })
             }

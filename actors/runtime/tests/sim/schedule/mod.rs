@@ -202,7 +202,14 @@ impl Schedule {
             8..11 => self.submit_again(),
             11..37 if self.world.has(Fault::Control) => self.command(),
             37..43 if self.world.has(Fault::Control) => self.say_again(),
-            43..59 => self.govern().await,
+            43..59 => {
+                // Mostly one change, and now and then several at once.
+                let count = if self.dice.chance(25) { 4 } else { 1 };
+                for _ in 0..count {
+                    self.govern().await;
+                    tokio::time::sleep(Duration::from_millis(self.dice.below(8))).await;
+                }
+            }
             59..64 => self.look(),
             64..66 => self.fork().await,
             66..71 if self.world.has(Fault::Crash) => self.lose_a_node().await,
