@@ -3,12 +3,14 @@
 //! The hot path reads the published view without a message. The view may be a moment old; the append has the last word.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use signalbox_domain::governance::budget::MeteredBudget;
 use signalbox_domain::governance::change::GovernanceState;
+use signalbox_domain::ids::StoreIncarnation;
 use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::governance::Governance;
@@ -28,12 +30,36 @@ pub(crate) struct View {
     pub(crate) budgets: Arc<Vec<MeteredBudget>>,
     /// When the epoch was last compared with the store's.
     checked: BootInstant,
+    /// The store this node began with.
+    incarnation: StoreIncarnation,
+    /// True once the store was found to have forgotten something: all views of this node share it.
+    rolled_back: Arc<AtomicBool>,
 }
 
 impl View {
-    /// True if the store was asked recently enough.
+    /// True if the store was asked recently enough, and has forgotten nothing that this node knows of.
     pub(crate) fn is_current(&self, now: BootInstant) -> bool {
-        now.ms_since(self.checked) <= CURRENT_FOR_MS
+        now.ms_since(self.checked) <= CURRENT_FOR_MS && !self.rolled_back.load(Ordering::Acquire)
+    }
+
+    /// From now on, and until the process is started again, this node admits nothing: the store has forgotten what it had
+    /// acknowledged, as after a restored backup, and calls that were made may be missing from its journals.
+    pub(crate) fn found_rolled_back(&self, problem: &str) {
+        if !self.rolled_back.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                problem,
+                "the store was rolled back; nothing is admitted any more. See which calls its journals lack, then start the node again"
+            );
+        }
+    }
+
+    /// What the store has forgotten, going by its incarnation and epoch.
+    fn forgotten_by(&self, incarnation: StoreIncarnation, epoch: u64) -> Option<String> {
+        if incarnation != self.incarnation {
+            return Some(format!("it is incarnation {incarnation}, and was {}", self.incarnation));
+        }
+        let known = self.state.epoch;
+        (epoch < known).then(|| format!("its governance is at epoch {epoch}, and was at {known}"))
     }
 }
 
@@ -78,9 +104,10 @@ pub(crate) struct Args {
 /// The view a node starts with, read from the store before anything is admitted.
 pub(crate) async fn first_view(store: &dyn Governance, clock: &dyn Clock) -> Result<View, StoreError> {
     let checked = clock.boot();
-    let state = GovernanceState::fold(store.changes(0).await?.iter());
-    let budgets = store.budgets().await?;
-    Ok(View { state: Arc::new(state), budgets: Arc::new(budgets), checked })
+    let (incarnation, _) = store.epoch().await?;
+    let state = Arc::new(GovernanceState::fold(store.changes(0).await?.iter()));
+    let budgets = Arc::new(store.budgets().await?);
+    Ok(View { state, budgets, checked, incarnation, rolled_back: Arc::default() })
 }
 
 impl Actor for GovernanceActor {
@@ -117,7 +144,11 @@ impl Actor for GovernanceActor {
 async fn refresh(args: &Args) -> Result<(), StoreError> {
     let before = args.view.load_full();
     let checked = args.clock.boot();
-    let (_, epoch) = args.store.epoch().await?;
+    let (incarnation, epoch) = args.store.epoch().await?;
+    if let Some(problem) = before.forgotten_by(incarnation, epoch) {
+        before.found_rolled_back(&problem);
+        return Ok(());
+    }
     let mut state = before.state.clone();
     let moved = epoch != state.epoch;
     if moved {
@@ -129,7 +160,7 @@ async fn refresh(args: &Args) -> Result<(), StoreError> {
     // After the changes: a budget that came into force with one of them must be among those that are reserved on, or calls
     // would be admitted past it at an epoch that knows of it (I4).
     let budgets = Arc::new(args.store.budgets().await?);
-    args.view.store(Arc::new(View { state, budgets, checked }));
+    args.view.store(Arc::new(View { state, budgets, checked, ..View::clone(&before) }));
     if moved {
         (args.changed)();
     }

@@ -10,5 +10,5 @@ mod tools;
 
 pub use blobs::MemoryBlobs;
 pub use clock::{ManualClock, SequentialIds};
-pub use store::MemoryStore;
+pub use store::{Backup, MemoryStore};
 pub use tools::FakeTools;

@@ -300,9 +300,20 @@ impl State {
         match self.shared.journal.append(entry).await {
             Ok(appended) => self.accepted(myself, appended, targets, draft).await,
             Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(Pass::Over),
-            Err(AppendError::Refused(refusal)) => Err(StoreError::Unknown(refusal.to_string())),
+            Err(AppendError::Refused(refusal)) => Err(self.out_of_step(&refusal)),
             Err(AppendError::Store(error)) => Err(error),
         }
+    }
+
+    /// What it means that the journal is not where this run has left it. Somebody else's event is there: the run is loaded
+    /// again. An acknowledged one is gone: the run keeps in memory what only it still knows, and nothing is admitted.
+    fn out_of_step(&self, refusal: &EntryRefusal) -> StoreError {
+        let problem = format!("run {}: {refusal}", self.run.run_id);
+        if matches!(refusal, EntryRefusal::Conflict { expected, actual } if actual < expected) {
+            self.shared.governance.view().found_rolled_back(&problem);
+            return StoreError::Unavailable(problem);
+        }
+        StoreError::Unknown(problem)
     }
 
     fn hold(&mut self, step: &StepId, boot: BootInstant) {
@@ -356,7 +367,7 @@ impl State {
                 self.idle_since = None;
                 Ok(Pass::Again)
             }
-            Err(AppendError::Refused(refusal)) => Err(StoreError::Unknown(refusal.to_string())),
+            Err(AppendError::Refused(refusal)) => Err(self.out_of_step(&refusal)),
             Err(AppendError::Store(error)) => Err(error),
         }
     }

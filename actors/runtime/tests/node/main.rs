@@ -9,4 +9,5 @@ mod hostile;
 mod leases;
 mod plans;
 mod recovery;
+mod rollback;
 mod submission;

@@ -5,4 +5,5 @@
 
 mod demo;
 mod harness;
+mod postgres_nodes;
 mod serving;

@@ -1,6 +1,7 @@
 //! Texts that have hurt databases before go through a real run, and come back as they were (I9).
 
 use serde_json::{Value, json};
+use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::run::event::StoredValue;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::step::{CallEnding, CallResult};
@@ -55,6 +56,8 @@ async fn strange_texts_go_through(mut station: Station, database: Option<&Databa
     let error = envelope.tool_calls[0].error.as_ref().unwrap();
     assert_eq!(error.message, "a\0b\0 \u{1f600}");
 
+    halves_of_characters_fail_their_step_alone(&station).await;
+
     // Another node reads the same, and whoever watches sees the whole of it.
     station = station.crash(database).await;
     let envelope = station.closed("acme", run).await;
@@ -80,6 +83,33 @@ async fn strange_texts_go_through(mut station: Station, database: Option<&Databa
     assert_eq!(envelope.status, RunStatus::Completed);
     let last = signalbox_domain::ids::StepId::new("s2").unwrap();
     assert_eq!(envelope.output_of(&last), Some(&StoredValue::Inline(json!("\0"))));
+}
+
+/// What an executor sends, read as the client in front of it reads it: half of a character is no JSON.
+fn read(raw: &[u8]) -> CallResult {
+    match parse_strict(raw, Limits::DEFAULT) {
+        Ok(output) => FakeTools::answered(output),
+        Err(error) => {
+            let ending = CallEnding::Failed { code: "tool-protocol-error".into(), message: error.to_string() };
+            CallResult { ending, measured: None, latency_ms: 1 }
+        }
+    }
+}
+
+async fn halves_of_characters_fail_their_step_alone(station: &Station) {
+    let first = signalbox_domain::ids::StepId::new("s0").unwrap();
+    for raw in [r#"{"t":"\ud83d"}"#, r#"{"t":"\ude00x"}"#] {
+        station.tools.script(&tool(), [read(raw.as_bytes())]);
+        let run = station.submit("acme", &chain(1)).await.unwrap();
+        let envelope = station.closed("acme", run).await;
+        assert_eq!(envelope.status, RunStatus::Failed);
+        assert_eq!(envelope.end.unwrap().code.as_deref(), Some("tool-protocol-error"), "{raw}");
+    }
+    station.tools.script(&tool(), [read(br#"{"t":"\ud83d\ude00","u":"\\ud83d"}"#)]);
+    let run = station.submit("acme", &chain(1)).await.unwrap();
+    let envelope = station.closed("acme", run).await;
+    let whole = json!({ "t": "\u{1f600}", "u": "\\ud83d" });
+    assert_eq!(envelope.output_of(&first), Some(&StoredValue::Inline(whole)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

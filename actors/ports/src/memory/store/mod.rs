@@ -22,6 +22,10 @@ use crate::clock::{BootInstant, Clock};
 use crate::inbox::InboxCommand;
 use crate::journal::StoreError;
 
+/// Everything a store held at one moment.
+#[derive(Clone)]
+pub struct Backup(State);
+
 /// A store that forgets everything with the process. Clones share it, as nodes share a database.
 #[derive(Clone)]
 pub struct MemoryStore {
@@ -31,6 +35,7 @@ pub struct MemoryStore {
     loses_answer: Arc<AtomicBool>,
 }
 
+#[derive(Clone)]
 struct State {
     incarnation: StoreIncarnation,
     runs: BTreeMap<RunKey, Run>,
@@ -41,6 +46,7 @@ struct State {
     nodes: BTreeMap<NodeIncarnation, Lease>,
 }
 
+#[derive(Clone)]
 struct Run {
     head: RunHead,
     events: Vec<StoredEvent>,
@@ -54,18 +60,21 @@ struct Run {
     snapshot: Option<Snapshot>,
 }
 
+#[derive(Clone)]
 struct InboxRow {
     command: InboxCommand,
     /// The answer and when it was given.
     answer: Option<(CommandAnswer, UnixMs)>,
 }
 
+#[derive(Clone)]
 struct Snapshot {
     seq: u64,
     fold_version: u32,
     bytes: Vec<u8>,
 }
 
+#[derive(Clone)]
 struct Lease {
     ends: BootInstant,
     given_up: bool,
@@ -89,6 +98,16 @@ impl MemoryStore {
     /// From now on every operation fails like this and changes nothing, until it is called with `None`.
     pub fn fail_with(&self, error: Option<StoreError>) {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// What the store holds now.
+    pub fn backup(&self) -> Backup {
+        Backup(self.state.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The store holds what a backup says, as if nothing had been written since: of this store or of another.
+    pub fn restore(&self, backup: Backup) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = backup.0;
     }
 
     /// The next append is committed, and its answer lost: it says `Unknown`.
