@@ -1,6 +1,9 @@
 //! Whole-system tests, and what they share: where the workspace lies and where its binary is.
 //!
-//! `tests/house` holds the rules about the code itself, `tests/services` the proof that PostgreSQL and Redis are there.
+//! `tests/house` holds the rules about the code itself, `tests/services` the proof that PostgreSQL and Redis are there,
+//! `tests/fuzz` drives the parsers over hostile bytes.
+
+pub mod fuzz;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -41,8 +41,24 @@ impl RedactionKind {
     }
 }
 
+/// Most times a text is looked at again because something in it was masked.
+const PASSES_MAX: usize = 8;
+
 /// Masks every secret in a text. Doing it twice changes nothing more.
 pub fn redact_text(text: &str) -> Cow<'_, str> {
+    let mut redacted = redact_once(text);
+    // A mask is a boundary that was not there before: what stood glued to one secret can be seen to be another.
+    for _ in 1..PASSES_MAX {
+        let Cow::Owned(masked) = &redacted else { break };
+        match redact_once(masked) {
+            Cow::Owned(again) if again != *masked => redacted = Cow::Owned(again),
+            Cow::Owned(_) | Cow::Borrowed(_) => break,
+        }
+    }
+    redacted
+}
+
+fn redact_once(text: &str) -> Cow<'_, str> {
     let redacted = redact_visible(text);
     if !redacted.contains(is_invisible) {
         return redacted;
@@ -361,7 +377,7 @@ static ASSIGNMENT: Pattern = LazyLock::new(|| {
     Regex::new(&format!(
         concat!(
             r#"(?is)(?<key>{strong}|{weak})(?<kq>\\*["'])?(?<sep>\s*(?:=>|:=|[:=])\s*)"#,
-            r#"(?:"(?<dq>(?:[^"\\]|\\.)+)"|'(?<sq>(?:[^'\\]|\\.)+)'|\\"(?<eq>[^"\\]+)\\"|\\*["']?(?<s>(?:[^\s"'\\&;,)}}\]<>]|\\[^\s"'])+))"#
+            r#"(?:"(?<dq>(?:[^"\\]|\\.)+)"|'(?<sq>(?:[^'\\]|\\.)+)'|\\"(?<eq>(?:[^"\\]|\\\\\\.|\\\\[^"\\]|\\[^"\\])+)\\"|\\*["']?(?<s>(?:[^\s"'\\&;,)}}\]<>]|\\[^\s"'])+))"#
         ),
         strong = STRONG_KEYS,
         weak = WEAK_KEYS

@@ -231,6 +231,9 @@ fn check_parsed(url: Url, method: &str, rules: &EgressRules) -> Result<CheckedUr
         return Err(EgressDenial::new(InvalidUrl, "the URL has no host"));
     };
     let host = normal(url.host_str().unwrap_or_default()).to_owned();
+    if host.is_empty() {
+        return Err(EgressDenial::new(InvalidUrl, "the host of the URL is nothing but a dot"));
+    }
     if let Some(class) = literal_class(&found, &host, rules) {
         let detail = format!(
             "`{host}` is {}; name a host on the public internet, or let an operator exempt this host",

@@ -43,12 +43,10 @@ fn using(units: f64, ending: Option<CallEnding>) -> CallResult {
 /// The overshoots a run's journal tells of: how far each went beyond its reservation, in cost units.
 async fn overshoots(world: &World, run: signalbox_domain::ids::RunId) -> Vec<Micros> {
     let (_, _, events) = world.node.export(&operator(), run).await.unwrap();
-    let beyond = events.iter().filter_map(|stored| match stored.event().unwrap() {
-        RunEvent::GovernanceAudited(audited) => match *audited {
-            GovernanceAudited::Overshoot { beyond, .. } => Some(beyond.get(BudgetCategory::CostUnits)),
-            _ => None,
-        },
-        _ => None,
+    let beyond = events.iter().filter_map(|stored| {
+        let RunEvent::GovernanceAudited(audited) = stored.event().unwrap() else { return None };
+        let GovernanceAudited::Overshoot { beyond, .. } = *audited else { return None };
+        Some(beyond.get(BudgetCategory::CostUnits))
     });
     beyond.collect()
 }

@@ -242,10 +242,8 @@ impl Executor {
         let response = response.into_inner();
         match (State::try_from(response.state), response.result) {
             (Ok(State::Ended), Some(result)) => {
-                let (ending, measured) =
-                    answer::read(result).unwrap_or_else(|error| answer::protocol_error(&error.to_string()));
                 let latency_ms = self.clock.boot().ms_since(began);
-                KnownOutcome::Ended(Box::new(CallResult { ending, measured, latency_ms }))
+                KnownOutcome::Ended(Box::new(CallResult { latency_ms, ..super::taken_for(result) }))
             }
             (Ok(State::Running), _) => KnownOutcome::Running,
             (Ok(State::NotSeen), _) => KnownOutcome::NotSeen,
@@ -258,12 +256,7 @@ impl Executor {
         let mut client = self.client.clone();
         let described = timeout(SHORT_ANSWER_MAX * 2, client.describe(v1::DescribeRequest {})).await;
         let response = described.map_err(|_| "no answer in time".to_owned())?.map_err(|status| status.to_string())?;
-        response
-            .into_inner()
-            .tools
-            .iter()
-            .map(|tool| wire::bound_tool_in(tool).map_err(|error| error.to_string()))
-            .collect()
+        super::tools_described(response.get_ref())
     }
 }
 

@@ -28,6 +28,7 @@ use signalbox_domain::run::step::{CallEnding, CallResult};
 use signalbox_ports::clock::Clock;
 use signalbox_ports::journal::Admitted;
 use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit, Tools};
+use signalbox_proto::v1;
 use signalbox_proto::v1::tool_executor_client::ToolExecutorClient;
 use signalbox_proto::v1::tool_executor_server::{ToolExecutor, ToolExecutorServer};
 use tokio::io::DuplexStream;
@@ -85,6 +86,22 @@ impl BindError {
             Self::ToolBoundTwice(_) => "tool-bound-twice",
         }
     }
+}
+
+/// What the client takes a result for. An author of an executor can ask this of what the executor sends, and so do our
+/// own tests of hostile input.
+pub fn taken_for(result: v1::ToolResult) -> CallResult {
+    let read = answer::read(result).unwrap_or_else(|error| answer::protocol_error(&error.to_string()));
+    let (ending, measured) = read;
+    CallResult { ending, measured, latency_ms: 0 }
+}
+
+/// The tools and versions that the client would bind of a description.
+///
+/// # Errors
+/// What in it is malformed, or more than the catalog gives.
+pub fn tools_described(described: &v1::DescribeResponse) -> Result<Vec<(ToolId, String)>, String> {
+    described.tools.iter().map(|tool| crate::wire::bound_tool_in(tool).map_err(|error| error.to_string())).collect()
 }
 
 /// The executors of an installation.
