@@ -1,7 +1,7 @@
 //! Which node owns which run. The lease is the node's; a run carries the incarnation that owns it.
 
 use async_trait::async_trait;
-use signalbox_domain::ids::NodeIncarnation;
+use signalbox_domain::ids::{NodeIncarnation, SwitchId};
 use signalbox_domain::run::append::RunHead;
 
 use crate::journal::StoreError;
@@ -16,8 +16,22 @@ pub const LEASE_REMEMBERED_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Most runs one `claim` takes.
 pub const CLAIM_RUNS_MAX: usize = 1_000;
 
+/// Most parked runs one page of a sweep looks at.
+pub const SWEEP_RUNS_MAX: usize = 1_000;
+
 /// The newest format of a run's journal that this version reads and writes. Runs of a newer one are not claimed.
 pub const RUN_FORMAT: u32 = 1;
+
+/// One page of a sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Swept {
+    /// The switch that sweeps.
+    pub switch_id: SwitchId,
+    /// How many parked runs have something to do now.
+    pub woken: usize,
+    /// True if this was the last page, or the switch has expired.
+    pub over: bool,
+}
 
 /// Leases and claims.
 #[async_trait]
@@ -36,6 +50,15 @@ pub trait Leases: Send + Sync + 'static {
         node: NodeIncarnation,
         run: signalbox_domain::ids::RunKey,
     ) -> Result<Option<RunHead>, StoreError>;
+    /// Takes an armed switch one page of at most `limit` runs further through the parked ones (KIL-010): those it reaches
+    /// have something to do from then on, and whoever claims them ends them by its own reading of the switches. `None` if
+    /// no sweep is left, or others are at the ones that are.
+    ///
+    /// A sweep begins in the transaction that arms its switch, if the switch's scope is one that runs are in by themselves.
+    /// It goes on where it was, also after a crash and on another node; it is over after its last page, or once its switch
+    /// is disarmed or has expired. No two callers get the same page. Runs that a node holds are passed over: their owner
+    /// reads the switches too, and cannot park a run under an older reading.
+    async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError>;
     /// Ends the lease at once; its runs may be claimed by others.
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError>;
 }

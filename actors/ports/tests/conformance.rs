@@ -26,6 +26,7 @@ fn every_case_of_the_suite_is_run() {
         include_str!("../src/conformance/leases.rs"),
         include_str!("../src/conformance/races.rs"),
         include_str!("../src/conformance/runs.rs"),
+        include_str!("../src/conformance/sweeps.rs"),
         include_str!("../src/conformance/values.rs"),
     ];
     let lines = modules.iter().flat_map(|module| module.lines());

@@ -17,6 +17,7 @@ mod node;
 mod progress;
 mod run;
 mod runs;
+mod sweeps;
 mod values;
 mod watching;
 

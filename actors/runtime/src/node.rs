@@ -1,5 +1,7 @@
 //! One node: the tree of actors, the order of starting and draining, and the handle the edges hold.
 
+mod forking;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,13 +14,15 @@ use signalbox_domain::ids::{ApprovalId, CommandId, NodeIncarnation, RunId, RunKe
 use signalbox_domain::run::advance::projection;
 use signalbox_domain::run::append::{CommandAnswer, NewEvent, OpenApproval, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
-use signalbox_domain::run::decide::RunCommand;
+use signalbox_domain::run::decide::{self, RunCommand};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{ApprovalDecision, RunEvent, RunSubmitted};
-use signalbox_domain::run::evolve::submitted_run;
+use signalbox_domain::run::evolve::{evolve, submitted_run};
 use signalbox_domain::run::plan::StepKind;
 use signalbox_domain::run::replay::{At, reconstruct_state_at};
+use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::{self, Submission, Submitter};
+use signalbox_domain::time::UnixMs;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{Clock, Ids};
@@ -41,6 +45,7 @@ use crate::load::{history, load};
 use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
+use crate::sweeps::SweepsActor;
 use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
@@ -208,7 +213,8 @@ impl Node {
         let runs = spawn("runs", Runs, runs_args, cell.clone()).await?;
         moved.store(Arc::new(Some(runs.clone())));
         let lease_args = (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone(), lease);
-        let leases = spawn("leases", LeasesActor, lease_args, cell).await?;
+        let leases = spawn("leases", LeasesActor, lease_args, cell.clone()).await?;
+        spawn("sweeps", SweepsActor, (ports.leases.clone(), leases.clone()), cell).await?;
         let handle = NodeHandle {
             inner: Arc::new(Inner {
                 shared,
@@ -281,12 +287,7 @@ impl NodeHandle {
         submission: Submission,
         grants: Vec<Grant>,
     ) -> Result<Submitted, ApiError> {
-        if self.inner.draining.load(Ordering::Relaxed) {
-            return Err(ApiError::Draining);
-        }
-        if self.inner.active.load(Ordering::Relaxed) >= self.inner.config.runs_active_max {
-            return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
-        }
+        self.check_room()?;
         let run_key = RunKey::new(self.inner.ports.ids.fresh());
         let submitter = Submitter {
             run_key,
@@ -300,7 +301,28 @@ impl NodeHandle {
         let mut submitted = submission::accept(submission, submitter, grants)?;
         self.check_tools(&submitted)?;
         submitted.grants.extend(submission::mint_grants(&submitted, now));
-        self.create(caller, submitted, now).await
+        let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
+        match self.create(caller, submitted, Vec::new(), now).await? {
+            (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status }),
+            (Created::Exists(head), _) => {
+                let there = self.envelope(&head).await?;
+                let same = there.submission_hash == hash && there.submitted_by.actor_id == caller.actor.actor_id;
+                if !same || there.forked_from_run_id.is_some() {
+                    return Err(ApiError::RunIdConflict(run_id));
+                }
+                Ok(Submitted { run_id, replayed: true, status: there.status_at(now) })
+            }
+        }
+    }
+
+    fn check_room(&self) -> Result<(), ApiError> {
+        if self.inner.draining.load(Ordering::Relaxed) {
+            return Err(ApiError::Draining);
+        }
+        if self.inner.active.load(Ordering::Relaxed) >= self.inner.config.runs_active_max {
+            return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
+        }
+        Ok(())
     }
 
     // First the missing tool, then the missing scope, and only then who owns the id (EXE-012).
@@ -325,42 +347,38 @@ impl NodeHandle {
         }
     }
 
+    /// Creates a run with its submission and what goes with it, and takes it up; with the status it begins in.
     async fn create(
         &self,
         caller: &Caller,
         submitted: RunSubmitted,
-        now: signalbox_domain::time::UnixMs,
-    ) -> Result<Submitted, ApiError> {
-        let envelope = submitted_run(&submitted, now.micros());
-        let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
+        with: Vec<NewEvent>,
+        now: UnixMs,
+    ) -> Result<(Created, RunStatus), ApiError> {
+        let mut envelope = submitted_run(&submitted, now.micros());
+        for new in &with {
+            evolve(&mut envelope, now.micros(), &new.event);
+        }
+        let (run_key, run_id, tenant_id) = (submitted.run_key, submitted.run_id, submitted.tenant_id.clone());
+        let first = NewEvent::by(caller.actor.clone(), RunEvent::RunSubmitted(Box::new(submitted)));
         let new = NewRun {
-            run_key: submitted.run_key,
+            run_key,
             run_id,
-            tenant_id: submitted.tenant_id.clone(),
-            events: vec![NewEvent::by(caller.actor.clone(), RunEvent::RunSubmitted(Box::new(submitted)))],
+            tenant_id,
+            events: std::iter::once(first).chain(with).collect(),
             projection: projection(&envelope),
             owner: Some(self.inner.node),
         };
-        let run_key = new.run_key;
         let created = self.inner.shared.store.create(new).await;
         if let Err(StoreError::Unknown(_)) = &created {
             // It may be there, and then it is this node's, and nobody else's while this one lives.
             let _ = self.inner.runs.cast(runs::Msg::Poke(run_key));
         }
-        match created? {
-            Created::New { head, .. } => {
-                let _ = self.inner.runs.cast(runs::Msg::Own(Box::new(head)));
-                Ok(Submitted { run_id, replayed: false, status: envelope.status })
-            }
-            Created::Exists(head) => {
-                let there = self.envelope(&head).await?;
-                let same = there.submission_hash == hash && there.submitted_by.actor_id == caller.actor.actor_id;
-                if !same {
-                    return Err(ApiError::RunIdConflict(run_id));
-                }
-                Ok(Submitted { run_id, replayed: true, status: there.status_at(now) })
-            }
+        let created = created?;
+        if let Created::New { head, .. } = &created {
+            let _ = self.inner.runs.cast(runs::Msg::Own(Box::new(head.clone())));
         }
+        Ok((created, envelope.status))
     }
 
     /// One run as it stands.
@@ -381,12 +399,25 @@ impl NodeHandle {
         Ok(self.inner.ports.directory.open_approvals(&caller.tenant_id).await?)
     }
 
-    /// Steers a run. The command is durable before anything is said to the run; saying it twice is harmless.
+    /// Steers a run, whatever has happened to it meanwhile.
     pub async fn command(
         &self,
         caller: &Caller,
         run_id: RunId,
         command_id: CommandId,
+        command: RunCommand,
+    ) -> Result<CommandAnswer, ApiError> {
+        self.command_at(caller, run_id, command_id, None, command).await
+    }
+
+    /// Steers a run, unless it has moved on from `expected_seq`. The command is durable before anything is said to the run;
+    /// saying it twice is harmless.
+    pub async fn command_at(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        command_id: CommandId,
+        expected_seq: Option<u64>,
         command: RunCommand,
     ) -> Result<CommandAnswer, ApiError> {
         let head = self.find(caller, run_id).await?;
@@ -395,7 +426,7 @@ impl NodeHandle {
         if class == CommandClass::Other && head.inbox_len >= WAITING_COMMANDS_MAX as u64 {
             return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
         }
-        let order = Order { command, actor: caller.actor.clone(), expected_seq: None };
+        let order = Order { command, actor: caller.actor.clone(), expected_seq };
         let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
         let mut news = self.inner.shared.hub.subscribe(head.run_key);
         let delivered = self.inner.shared.inbox.deliver(head.run_key, InboxCommand { command_id, class, body }).await?;
@@ -414,6 +445,13 @@ impl NodeHandle {
                 if let Some(answer) = self.inner.shared.inbox.answer(head.run_key, command_id).await? {
                     return judged(answer);
                 }
+                // It came too late for the run's last pass: nobody else will answer it.
+                if let Some(closed) = self.inner.shared.store.head(head.run_key).await?.filter(|head| head.closed) {
+                    return match self.inner.shared.inbox.answer(head.run_key, command_id).await? {
+                        Some(answer) => judged(answer),
+                        None => self.answer_closed(&closed, &order).await,
+                    };
+                }
                 // Whatever is announced, or nothing for a while: the inbox is looked at again.
                 let _ = tokio::time::timeout(ANSWER_POLL, news.recv()).await;
             }
@@ -428,12 +466,12 @@ impl NodeHandle {
     // A closed run has no actor and never changes: the rules answer without it.
     async fn answer_closed(&self, head: &RunHead, order: &Order) -> Result<CommandAnswer, ApiError> {
         let run = self.envelope(head).await?;
-        let context = signalbox_domain::run::decide::Context {
+        let context = decide::Context {
             now: self.inner.shared.clock.now(),
             actor: order.actor.clone(),
-            expected_seq: None,
+            expected_seq: order.expected_seq,
         };
-        match signalbox_domain::run::decide::decide(&run, &order.command, &context) {
+        match decide::decide(&run, &order.command, &context) {
             Err(denial) => Err(denial.into()),
             Ok(_) => Err(ApiError::Internal("a closed run accepted a command".to_owned())),
         }

@@ -1,5 +1,10 @@
 //! The supervisor of all active runs of this node: it starts them, loads them again when they fail, and gives up on
 //! one that keeps failing. One run's failure never touches another.
+//!
+//! It waits for nobody: runs are read, claimed and given up in tasks that report back, so that a command for one run never
+//! stands behind the loading of a thousand others.
+
+mod giving_up;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -8,32 +13,30 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 use signalbox_domain::ids::RunKey;
-use signalbox_domain::run::advance::{advance, projection};
-use signalbox_domain::run::append::{Entry, EntryRefusal, NewEvent, RunHead};
-use signalbox_domain::run::evolve::evolve;
-use signalbox_domain::run::settle::{Ended, settle, unknown_result};
+use signalbox_domain::run::append::RunHead;
+use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_ports::clock::BootInstant;
-use signalbox_ports::journal::{AppendError, StoreError};
+use signalbox_ports::journal::StoreError;
 use signalbox_ports::leases::Leases;
+use tokio::sync::Semaphore;
 
 use crate::load::load;
-use crate::run::{self, Run, Shared, crash_loop_event};
+use crate::run::{self, Run, Shared};
+use giving_up::give_up;
 
 /// A run may fail this often within [`CRASH_WINDOW_MS`] (RUN-029).
 const CRASHES_MAX: usize = 3;
 const CRASH_WINDOW_MS: u64 = 60_000;
-/// Pause before a run whose loading failed for want of the store is tried again.
-const LOAD_AGAIN: Duration = Duration::from_secs(1);
+/// Pause before what the store could not do for a run is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Runs that are read from the journal side by side.
+const LOADS_MAX: usize = 32;
 /// How long calls in flight get when the node shuts down (RUN-030).
 const DRAIN_FOR: Duration = Duration::from_secs(20);
 
 pub(crate) enum Msg {
     /// This node has claimed the run.
     Own(Box<RunHead>),
-    /// A run that could not be loaded for want of the store, under its claim.
-    Again(RunKey, u64),
-    /// A run that could not be ended for want of the store, under its claim.
-    GiveUp(RunKey, u64),
     /// Something lies in the run's inbox.
     Poke(RunKey),
     GovernanceMoved,
@@ -42,6 +45,18 @@ pub(crate) enum Msg {
     DrainOver,
     /// The node's lease is gone: every run stops at once, wherever it is.
     Fenced,
+    /// A claim on a run that was poked has been answered.
+    Claimed(RunKey, Result<Option<Box<RunHead>>, StoreError>),
+    /// The run could not be claimed for want of the store: once more.
+    ClaimAgain(RunKey),
+    /// A run has been read.
+    Loaded(RunKey, Result<Option<Box<RunEnvelope>>, StoreError>),
+    /// The run could not be read for want of the store: once more.
+    LoadAgain(RunKey),
+    /// A run whose actor keeps failing has been ended.
+    GaveUp(RunKey, Result<(), StoreError>),
+    /// It could not be: once more.
+    GiveUpAgain(RunKey),
 }
 
 pub(crate) struct Runs;
@@ -55,20 +70,32 @@ pub(crate) struct Args {
 
 pub(crate) struct State {
     args: Args,
-    live: BTreeMap<RunKey, Live>,
+    /// The runs this node has in hand.
+    held: BTreeMap<RunKey, Held>,
     keys: HashMap<ActorId, RunKey>,
-    /// Poked while active: looked at once more when the actor is gone.
-    poked: HashSet<RunKey>,
+    /// Runs that are being claimed because they were poked, or will be once more.
+    claiming: HashSet<RunKey>,
+    /// When actors failed, of runs where that was within the window.
     crashes: HashMap<RunKey, Vec<BootInstant>>,
     /// Runs whose journal cannot be read, named in the log once.
     left_alone: HashSet<RunKey>,
+    loads: Arc<Semaphore>,
     drained: Vec<RpcReplyPort<()>>,
     draining: bool,
 }
 
-struct Live {
-    actor: ActorRef<run::Msg>,
+struct Held {
     lease_epoch: u64,
+    /// Poked or claimed anew meanwhile: looked at once more when the actor is gone.
+    poked: bool,
+    life: Life,
+}
+
+enum Life {
+    Loading,
+    Active(ActorRef<run::Msg>),
+    /// Its actor kept failing, and it is being ended.
+    GivingUp,
 }
 
 impl Actor for Runs {
@@ -79,11 +106,12 @@ impl Actor for Runs {
     async fn pre_start(&self, _: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
         Ok(State {
             args,
-            live: BTreeMap::new(),
+            held: BTreeMap::new(),
             keys: HashMap::new(),
-            poked: HashSet::new(),
+            claiming: HashSet::new(),
             crashes: HashMap::new(),
             left_alone: HashSet::new(),
+            loads: Arc::new(Semaphore::new(LOADS_MAX)),
             drained: Vec::new(),
             draining: false,
         })
@@ -91,27 +119,37 @@ impl Actor for Runs {
 
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
-            Msg::Own(head) => state.start(&myself, head.run_key, head.lease_epoch).await,
-            Msg::Again(run, lease_epoch) => state.start(&myself, run, lease_epoch).await,
-            Msg::GiveUp(run, lease_epoch) => state.give_up(&myself, run, lease_epoch).await,
-            Msg::Poke(run) => state.poke(&myself, run).await,
+            Msg::Own(head) => state.own(&myself, head.run_key, head.lease_epoch),
+            Msg::Poke(run) => state.poke(&myself, run),
             Msg::GovernanceMoved => state.tell_all(|| run::Msg::GovernanceMoved),
             Msg::Drain(reply) => {
                 state.draining = true;
                 state.drained.push(reply);
+                state.held.retain(|_, held| !matches!(held.life, Life::Loading));
                 state.tell_all(|| run::Msg::Drain);
                 myself.send_after(DRAIN_FOR, || Msg::DrainOver);
-                state.answer_if_drained();
             }
             Msg::DrainOver | Msg::Fenced => {
-                for live in state.live.values() {
-                    live.actor.stop(None);
+                for held in state.held.values() {
+                    if let Life::Active(actor) = &held.life {
+                        actor.stop(None);
+                    }
                 }
                 for reply in state.drained.drain(..) {
                     let _ = reply.send(());
                 }
             }
+            Msg::Claimed(run, claimed) => state.claimed(&myself, run, claimed),
+            Msg::ClaimAgain(run) => {
+                state.claiming.remove(&run);
+                state.poke(&myself, run);
+            }
+            Msg::Loaded(run, loaded) => state.loaded(&myself, run, loaded).await,
+            Msg::LoadAgain(run) => state.load(&myself, run),
+            Msg::GaveUp(run, done) => state.gave_up(&myself, run, done),
+            Msg::GiveUpAgain(run) => state.give_up(&myself, run),
         }
+        state.count();
         Ok(())
     }
 
@@ -123,53 +161,83 @@ impl Actor for Runs {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorTerminated(cell, _, _) => {
-                if let Some((run, _)) = state.forget(&cell)
-                    && state.poked.remove(&run)
-                    && !state.draining
-                {
-                    state.poke(&myself, run).await;
+                if let Some(run) = state.keys.remove(&cell.get_id()) {
+                    state.let_go(&myself, run);
                 }
             }
-            SupervisionEvent::ActorFailed(cell, error) => {
-                if let Some((run, lease_epoch)) = state.forget(&cell) {
-                    state.failed(&myself, run, lease_epoch, &*error).await;
-                }
-            }
+            SupervisionEvent::ActorFailed(cell, error) => state.failed(&myself, &cell, &*error),
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
         }
-        state.answer_if_drained();
+        state.count();
         Ok(())
     }
 }
 
 impl State {
-    async fn start(&mut self, myself: &ActorRef<Msg>, run: RunKey, lease_epoch: u64) {
-        if self.draining || self.live.contains_key(&run) || self.left_alone.contains(&run) {
+    fn own(&mut self, myself: &ActorRef<Msg>, run: RunKey, lease_epoch: u64) {
+        if self.draining || self.left_alone.contains(&run) {
             return;
         }
-        let args = run::Args { shared: self.args.shared.clone(), run_key: run, lease_epoch };
+        if let Some(held) = self.held.get_mut(&run) {
+            // Parked and claimed again before its actor is quite gone: nobody else will bring it back.
+            held.poked |= held.lease_epoch != lease_epoch;
+            return;
+        }
+        self.held.insert(run, Held { lease_epoch, poked: false, life: Life::Loading });
+        self.load(myself, run);
+    }
+
+    fn load(&mut self, myself: &ActorRef<Msg>, run: RunKey) {
+        if !self.held.contains_key(&run) {
+            return;
+        }
+        let (myself, shared, loads) = (myself.clone(), self.args.shared.clone(), self.loads.clone());
+        tokio::spawn(async move {
+            // The semaphore is never closed.
+            let _permit = loads.acquire().await;
+            // In a task of its own, so that a run whose reading panics is left alone and not waited for.
+            let reading = tokio::spawn(async move { load(shared.store.as_ref(), run).await }).await;
+            let loaded = reading.unwrap_or_else(|error| Err(StoreError::Poison(format!("reading it failed: {error}"))));
+            let _ = myself.cast(Msg::Loaded(run, loaded.map(|run| run.map(Box::new))));
+        });
+    }
+
+    async fn loaded(
+        &mut self,
+        myself: &ActorRef<Msg>,
+        run: RunKey,
+        loaded: Result<Option<Box<RunEnvelope>>, StoreError>,
+    ) {
+        let Some(held) = self.held.get_mut(&run) else { return };
+        let envelope = match loaded {
+            Ok(Some(envelope)) => envelope,
+            Ok(None) => return self.leave_alone(run, "it is not in the journal").await,
+            Err(StoreError::Unavailable(problem) | StoreError::Unknown(problem)) => {
+                tracing::warn!(%run, problem, "the run cannot be loaded yet");
+                myself.send_after(AGAIN_AFTER, move || Msg::LoadAgain(run));
+                return;
+            }
+            // Left as it is: other runs go on, and an operator finds it by the name it is known by.
+            Err(StoreError::Corrupt { seq, problem, .. }) => {
+                return self.leave_alone(run, &format!("its journal is corrupt at event {seq}: {problem}")).await;
+            }
+            Err(error) => return self.leave_alone(run, &error.to_string()).await,
+        };
+        let args = run::Args { shared: self.args.shared.clone(), run: *envelope, lease_epoch: held.lease_epoch };
         match Actor::spawn_linked(None, Run, args, myself.get_cell()).await {
             Ok((actor, _)) => {
                 self.keys.insert(actor.get_id(), run);
-                self.live.insert(run, Live { actor, lease_epoch });
-                self.args.active.store(self.live.len(), Ordering::Relaxed);
+                held.life = Life::Active(actor);
             }
-            Err(ractor::SpawnErr::StartupFailed(error)) => match error.downcast_ref::<StoreError>() {
-                Some(StoreError::Unavailable(problem)) => {
-                    tracing::warn!(%run, problem, "the run cannot be loaded yet");
-                    myself.send_after(LOAD_AGAIN, move || Msg::Again(run, lease_epoch));
-                }
-                // Left as it is: other runs go on, and an operator finds it by the name it is known by.
-                Some(StoreError::Corrupt { seq, problem, .. }) => {
-                    self.leave_alone(run, &format!("its journal is corrupt at event {seq}: {problem}")).await;
-                }
-                _ => self.leave_alone(run, &error.to_string()).await,
-            },
-            Err(error) => tracing::error!(%run, %error, "the run's actor cannot be started"),
+            Err(error) => {
+                tracing::error!(%run, %error, "the run's actor cannot be started");
+                self.held.remove(&run);
+            }
         }
     }
 
     async fn leave_alone(&mut self, run: RunKey, problem: &str) {
+        self.held.remove(&run);
         if self.left_alone.insert(run) {
             let head = self.args.shared.store.head(run).await.ok().flatten();
             let run_id = head.map_or_else(|| run.to_string(), |head| head.run_id.to_string());
@@ -177,114 +245,104 @@ impl State {
         }
     }
 
-    async fn poke(&mut self, myself: &ActorRef<Msg>, run: RunKey) {
-        if let Some(live) = self.live.get(&run) {
-            self.poked.insert(run);
-            let _ = live.actor.cast(run::Msg::Poke);
+    fn poke(&mut self, myself: &ActorRef<Msg>, run: RunKey) {
+        if let Some(held) = self.held.get_mut(&run) {
+            held.poked = true;
+            if let Life::Active(actor) = &held.life {
+                let _ = actor.cast(run::Msg::Poke);
+            }
             return;
         }
-        match self.args.leases.claim_one(self.args.shared.node, run).await {
-            Ok(Some(head)) => self.start(myself, run, head.lease_epoch).await,
-            Ok(None) => {}
+        if self.draining || !self.claiming.insert(run) {
+            return;
+        }
+        let (myself, leases, node) = (myself.clone(), self.args.leases.clone(), self.args.shared.node);
+        tokio::spawn(async move {
+            let claimed = leases.claim_one(node, run).await;
+            let _ = myself.cast(Msg::Claimed(run, claimed.map(|head| head.map(Box::new))));
+        });
+    }
+
+    fn claimed(&mut self, myself: &ActorRef<Msg>, run: RunKey, claimed: Result<Option<Box<RunHead>>, StoreError>) {
+        match claimed {
+            Ok(head) => {
+                self.claiming.remove(&run);
+                if let Some(head) = head {
+                    self.own(myself, run, head.lease_epoch);
+                }
+            }
             // If the run is this node's, or became it unheard, no round of claims finds it; asking again is harmless.
             Err(error) => {
                 tracing::warn!(%run, %error, "the run cannot be claimed yet");
-                myself.send_after(LOAD_AGAIN, move || Msg::Poke(run));
+                myself.send_after(AGAIN_AFTER, move || Msg::ClaimAgain(run));
             }
         }
     }
 
-    fn forget(&mut self, cell: &ActorCell) -> Option<(RunKey, u64)> {
-        let run = self.keys.remove(&cell.get_id())?;
-        let live = self.live.remove(&run)?;
-        self.args.active.store(self.live.len(), Ordering::Relaxed);
-        Some((run, live.lease_epoch))
-    }
-
-    async fn failed(
-        &mut self,
-        myself: &ActorRef<Msg>,
-        run: RunKey,
-        lease_epoch: u64,
-        error: &(dyn std::error::Error + Send + Sync),
-    ) {
-        let now = self.args.shared.clock.boot();
-        let crashes = self.crashes.entry(run).or_default();
-        crashes.retain(|at| now.ms_since(*at) < CRASH_WINDOW_MS);
-        crashes.push(now);
-        tracing::error!(%run, %error, times = crashes.len(), "the run's actor failed and is loaded again");
-        if crashes.len() < CRASHES_MAX {
-            self.start(myself, run, lease_epoch).await;
-            return;
+    /// The run is in hand no longer.
+    fn let_go(&mut self, myself: &ActorRef<Msg>, run: RunKey) {
+        if self.held.remove(&run).is_some_and(|held| held.poked) {
+            self.poke(myself, run);
         }
-        self.crashes.remove(&run);
-        self.give_up(myself, run, lease_epoch).await;
     }
 
-    async fn give_up(&self, myself: &ActorRef<Msg>, run: RunKey, lease_epoch: u64) {
-        if let Err(error) = give_up(&self.args.shared, run, lease_epoch).await {
-            tracing::error!(%run, %error, "the run could not be ended yet after its actor failed");
-            myself.send_after(LOAD_AGAIN, move || Msg::GiveUp(run, lease_epoch));
+    fn failed(&mut self, myself: &ActorRef<Msg>, cell: &ActorCell, error: &(dyn std::error::Error + Send + Sync)) {
+        let Some(run) = self.keys.remove(&cell.get_id()) else { return };
+        let Some(held) = self.held.get_mut(&run) else { return };
+        let now = self.args.shared.clock.boot();
+        self.crashes.retain(|_, times| {
+            times.retain(|at| now.ms_since(*at) < CRASH_WINDOW_MS);
+            !times.is_empty()
+        });
+        let times = self.crashes.entry(run).or_default();
+        times.push(now);
+        tracing::error!(%run, %error, times = times.len(), "the run's actor failed");
+        if self.draining {
+            self.held.remove(&run);
+        } else if times.len() < CRASHES_MAX {
+            held.life = Life::Loading;
+            self.load(myself, run);
+        } else {
+            self.crashes.remove(&run);
+            held.life = Life::GivingUp;
+            self.give_up(myself, run);
+        }
+    }
+
+    fn give_up(&self, myself: &ActorRef<Msg>, run: RunKey) {
+        let Some(held) = self.held.get(&run) else { return };
+        let (myself, shared, lease_epoch) = (myself.clone(), self.args.shared.clone(), held.lease_epoch);
+        tokio::spawn(async move {
+            let done = give_up(&shared, run, lease_epoch).await;
+            let _ = myself.cast(Msg::GaveUp(run, done));
+        });
+    }
+
+    fn gave_up(&mut self, myself: &ActorRef<Msg>, run: RunKey, done: Result<(), StoreError>) {
+        match done {
+            Ok(()) => self.let_go(myself, run),
+            // An append of the failed actor may have come in between, or the store is not there.
+            Err(error) => {
+                tracing::error!(%run, %error, "the run could not be ended yet after its actor failed");
+                myself.send_after(AGAIN_AFTER, move || Msg::GiveUpAgain(run));
+            }
         }
     }
 
     fn tell_all(&self, message: impl Fn() -> run::Msg) {
-        for live in self.live.values() {
-            let _ = live.actor.cast(message());
+        for held in self.held.values() {
+            if let Life::Active(actor) = &held.life {
+                let _ = actor.cast(message());
+            }
         }
     }
 
-    fn answer_if_drained(&mut self) {
-        if self.draining && self.live.is_empty() {
+    fn count(&mut self) {
+        self.args.active.store(self.held.len(), Ordering::Relaxed);
+        if self.draining && self.held.is_empty() {
             for reply in self.drained.drain(..) {
                 let _ = reply.send(());
             }
         }
-    }
-}
-
-/// Ends a run that cannot be carried on, and settles what it has out.
-async fn give_up(shared: &Shared, run_key: RunKey, lease_epoch: u64) -> Result<(), StoreError> {
-    let Some(before) = load(shared.store.as_ref(), run_key).await? else { return Ok(()) };
-    let now = shared.clock.now();
-    let mut run = before.clone();
-    let mut facts = Vec::new();
-    let mut releases = Vec::new();
-    let mut write = |run: &mut signalbox_domain::run::envelope::RunEnvelope, events: Vec<NewEvent>| {
-        for new in &events {
-            evolve(run, now.micros(), &new.event);
-        }
-        facts.extend(events);
-    };
-    if run.end.is_none() {
-        let end = NewEvent::system(crash_loop_event(&run));
-        write(&mut run, vec![end]);
-    }
-    for call_id in before.open_calls().map(|call| call.call_id) {
-        let result = unknown_result("the run's actor failed while the call was out");
-        let (events, release) = settle(&run, &Ended { call_id, result, stored_output: None }, now);
-        write(&mut run, events);
-        releases.extend(release);
-    }
-    let closing = advance(&run, now);
-    write(&mut run, closing);
-    let entry = Entry {
-        run_key,
-        expected_seq: before.last_seq,
-        lease_epoch,
-        control_seq: 0,
-        governance_epoch: shared.governance.view().state.epoch,
-        facts,
-        asks: Vec::new(),
-        answers: Vec::new(),
-        releases,
-        projection: Some(projection(&run)),
-        projection_if_asked: None,
-        park: false,
-    };
-    match shared.journal.append(entry).await {
-        // Fenced: whoever has claimed it since goes on with it.
-        Ok(_) | Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(()),
-        Err(error) => Err(StoreError::Unknown(error.to_string())),
     }
 }

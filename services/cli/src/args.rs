@@ -147,42 +147,45 @@ pub(crate) enum RunsCommand {
     Kill(KillArgs),
     /// Chooses a branch.
     ChooseBranch {
-        /// The run.
-        id: Uuid,
+        /// The run, and why.
+        #[command(flatten)]
+        steer: SteerArgs,
         /// The branch.
         #[arg(long, value_name = "BRANCH")]
         branch: String,
         /// The branch step, if more than one waits.
         #[arg(long, value_name = "STEP")]
         step: Option<String>,
-        /// Why; kept in the journal.
-        #[arg(long, value_name = "TEXT", default_value = "")]
-        reason: String,
     },
     /// Rewinds a run to a step and lets it go on with changes.
     Retry {
-        /// The run.
-        id: Uuid,
+        /// The run, and why.
+        #[command(flatten)]
+        steer: SteerArgs,
         /// The first step to do again.
         #[arg(long, value_name = "STEP")]
         step: String,
         /// The changes as JSON: params, modelBinding, mode, branch; `-` reads standard input.
         #[arg(long, value_name = "FILE")]
         overrides: Option<PathBuf>,
-        /// Why; kept in the journal.
-        #[arg(long, value_name = "TEXT", default_value = "")]
-        reason: String,
     },
     /// Lets exactly one step of a paused run go.
     Step {
-        /// The run.
-        id: Uuid,
+        /// The run, and why.
+        #[command(flatten)]
+        steer: SteerArgs,
         /// The step; the first that is ready if left out.
         #[arg(long, value_name = "STEP")]
         step: Option<String>,
-        /// Why; kept in the journal.
-        #[arg(long, value_name = "TEXT", default_value = "")]
-        reason: String,
+    },
+    /// Makes another run of one, also of one that is over: with what it has done, and nothing it has spent.
+    Fork {
+        /// The run, and why.
+        #[command(flatten)]
+        steer: SteerArgs,
+        /// The id of the new run; a fresh one if left out.
+        #[arg(long, value_name = "UUID")]
+        run_id: Option<Uuid>,
     },
     /// Shows a run as it stood after an event. Nothing is executed.
     Replay {
@@ -199,7 +202,7 @@ pub(crate) enum RunsCommand {
     },
 }
 
-/// A control that needs nothing more.
+/// What every control has.
 #[derive(Debug, Args)]
 pub(crate) struct SteerArgs {
     /// The run.
@@ -207,9 +210,20 @@ pub(crate) struct SteerArgs {
     /// Why; kept in the journal.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
+    /// The rest.
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
+/// How a control is given.
+#[derive(Debug, Args)]
+pub(crate) struct HowArgs {
     /// Names the command, so that saying it twice is harmless.
     #[arg(long, value_name = "UUID")]
     pub(crate) command_id: Option<Uuid>,
+    /// The last event you have seen: refused if the run has moved on since.
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) expected_seq: Option<u64>,
 }
 
 /// `runs kill`: the one control that may not go without a reason.
@@ -220,9 +234,9 @@ pub(crate) struct KillArgs {
     /// Why; kept in the journal.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
-    /// Names the command, so that saying it twice is harmless.
-    #[arg(long, value_name = "UUID")]
-    pub(crate) command_id: Option<Uuid>,
+    /// The rest.
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
 }
 
 /// `approvals`.
@@ -326,6 +340,8 @@ mod tests {
             "signalbox runs choose-branch 0190d6a8-3c1e-7bbb-8f5e-000000000001 --branch b --step s",
             "signalbox runs retry 0190d6a8-3c1e-7bbb-8f5e-000000000001 --step s --overrides o.json",
             "signalbox runs step 0190d6a8-3c1e-7bbb-8f5e-000000000001",
+            "signalbox runs fork 0190d6a8-3c1e-7bbb-8f5e-000000000001 --reason x --expected-seq 7",
+            "signalbox runs fork 0190d6a8-3c1e-7bbb-8f5e-000000000001 --run-id 0190d6a8-3c1e-7bbb-8f5e-000000000002",
             "signalbox runs replay 0190d6a8-3c1e-7bbb-8f5e-000000000001 --at 3",
             "signalbox runs export 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox approvals list --addr http://127.0.0.1:9",

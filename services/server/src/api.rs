@@ -30,14 +30,35 @@ pub trait RunApi: Send + Sync + 'static {
     async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError>;
     /// Open questions, oldest first.
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError>;
-    /// Steers a run; saying it twice under one id is harmless.
+    /// Steers a run, whatever has happened to it meanwhile; saying it twice under one id is harmless.
     async fn command(
         &self,
         caller: &Caller,
         run_id: RunId,
         command_id: CommandId,
         command: RunCommand,
+    ) -> Result<CommandAnswer, ApiError> {
+        self.command_at(caller, run_id, command_id, None, command).await
+    }
+    /// The same, unless the run has moved on from `expected_seq`.
+    async fn command_at(
+        &self,
+        caller: &Caller,
+        run_id: RunId,
+        command_id: CommandId,
+        expected_seq: Option<u64>,
+        command: RunCommand,
     ) -> Result<CommandAnswer, ApiError>;
+    /// Makes another run of one; saying it twice under one id answers the same run.
+    async fn fork(
+        &self,
+        caller: &Caller,
+        source: RunId,
+        command_id: CommandId,
+        expected_seq: Option<u64>,
+        fresh: Option<RunId>,
+        reason: String,
+    ) -> Result<Submitted, ApiError>;
     /// Answers a question.
     async fn decide_approval(
         &self,
@@ -80,14 +101,26 @@ impl RunApi for NodeHandle {
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {
         self.approvals(caller).await
     }
-    async fn command(
+    async fn command_at(
         &self,
         caller: &Caller,
         run_id: RunId,
         command_id: CommandId,
+        expected_seq: Option<u64>,
         command: RunCommand,
     ) -> Result<CommandAnswer, ApiError> {
-        self.command(caller, run_id, command_id, command).await
+        self.command_at(caller, run_id, command_id, expected_seq, command).await
+    }
+    async fn fork(
+        &self,
+        caller: &Caller,
+        source: RunId,
+        command_id: CommandId,
+        expected_seq: Option<u64>,
+        fresh: Option<RunId>,
+        reason: String,
+    ) -> Result<Submitted, ApiError> {
+        self.fork(caller, source, command_id, expected_seq, fresh, &reason).await
     }
     async fn decide_approval(
         &self,

@@ -9,7 +9,7 @@ use signalbox_domain::identity::{Actor, Role, Visibility};
 use signalbox_domain::ids::{ActorId, AgentId, ApprovalId, CommandId, RunId, RunKey, StepId, TenantId};
 use signalbox_domain::run::append::{CommandAnswer, OpenApproval, RunProjection};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
-use signalbox_domain::run::decide::RunCommand;
+use signalbox_domain::run::decide::{Denial, RunCommand};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason};
 use signalbox_domain::run::plan::{ApprovalRequirement, Plan};
@@ -217,16 +217,39 @@ impl RunApi for FakeNode {
         Ok(own.map(|run| (run.run_id, question(run.run_id))).collect())
     }
 
-    async fn command(
+    async fn command_at(
         &self,
         caller: &Caller,
         run_id: RunId,
         command_id: CommandId,
+        expected_seq: Option<u64>,
         command: RunCommand,
     ) -> Result<CommandAnswer, ApiError> {
-        self.find(caller, run_id)?;
+        let actual = self.find(caller, run_id)?.last_seq;
+        if let Some(expected) = expected_seq.filter(|expected| *expected != actual) {
+            return Err(Denial::StaleRevision { expected, actual }.into());
+        }
         self.0.lock().unwrap().commands.push((command_id, command));
         Ok(self.answer())
+    }
+
+    async fn fork(
+        &self,
+        caller: &Caller,
+        source: RunId,
+        _command_id: CommandId,
+        _expected_seq: Option<u64>,
+        fresh: Option<RunId>,
+        _reason: String,
+    ) -> Result<Submitted, ApiError> {
+        let run = self.find(caller, source)?;
+        let free = fresh.filter(|id| self.find(caller, *id).is_err());
+        let run_id = free.ok_or(Denial::ForkWithoutFreshId)?;
+        self.hold(RunEnvelope {
+            forked_from_run_id: Some(source),
+            ..envelope(run_id, &run.tenant_id, RunStatus::Queued)
+        });
+        Ok(Submitted { run_id, replayed: false, status: RunStatus::Queued })
     }
 
     async fn decide_approval(

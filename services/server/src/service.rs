@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 use crate::api::{Caller, ErrorKind, RunApi};
 use crate::errors::Refusal;
 use crate::identity::Identify;
+use crate::validate::Steering;
 use crate::watch::{Relay, WatchLimits};
 use crate::{convert, errors, page, validate};
 
@@ -110,11 +111,20 @@ impl Runs {
         let request = request.into_inner();
         let run_id: RunId = validate::id("run_id", &request.run_id)?;
         let command_id = self.command_id(&request.command_id)?;
-        let command = validate::command(request)?;
-        let answer = self.api.command(&caller, run_id, command_id, command).await?;
-        let seq = accepted(&answer, run_id)?;
-        let envelope = self.api.get(&caller, run_id).await?;
-        Ok(v1::ControlRunResponse { status: envelope.status.as_str().to_owned(), seq })
+        let expected_seq = Some(request.expected_seq).filter(|seq| *seq > 0);
+        let (run_id, status, seq) = match validate::steering(request)? {
+            Steering::Command(command) => {
+                let answer = self.api.command_at(&caller, run_id, command_id, expected_seq, command).await?;
+                let seq = accepted(&answer, run_id)?;
+                (run_id, self.api.get(&caller, run_id).await?.status, seq)
+            }
+            Steering::Fork { fresh, reason } => {
+                let forked = self.api.fork(&caller, run_id, command_id, expected_seq, fresh, reason).await?;
+                let seq = self.api.get(&caller, forked.run_id).await?.last_seq;
+                (forked.run_id, forked.status, seq)
+            }
+        };
+        Ok(v1::ControlRunResponse { status: status.as_str().to_owned(), seq, run_id: run_id.to_string() })
     }
 
     async fn replay(&self, request: Request<v1::ReplayRunRequest>) -> Result<v1::ReplayRunResponse, Refusal> {

@@ -1,7 +1,7 @@
 //! Reading requests: whatever is not exactly right is refused here, with the field named, before a node hears of it.
 
 use serde_json::Value;
-use signalbox_domain::ids::PipelineId;
+use signalbox_domain::ids::{PipelineId, RunId};
 use signalbox_domain::json::{self, Limits};
 use signalbox_domain::run::decide::{REASON_BYTES_MAX, RunCommand};
 use signalbox_domain::run::event::{ApprovalDecision, Overrides};
@@ -107,14 +107,26 @@ pub(crate) fn submission(bytes: &[u8]) -> Result<Submission, Refusal> {
     submission::parse(bytes).map_err(|error| ApiError::from(error).into())
 }
 
-/// The command of a control request.
-pub(crate) fn command(request: v1::ControlRunRequest) -> Result<RunCommand, Refusal> {
+/// What a control request asks for.
+pub(crate) enum Steering {
+    /// Something of the run itself.
+    Command(RunCommand),
+    /// Another run, of this id.
+    Fork { fresh: Option<RunId>, reason: String },
+}
+
+/// The control of a request.
+pub(crate) fn steering(request: v1::ControlRunRequest) -> Result<Steering, Refusal> {
     use v1::control_run_request::Control;
     let reason = reason(request.reason)?;
     let Some(control) = request.control else {
         return Err(bad("control-missing", "control", "exactly one control must be given"));
     };
-    Ok(match control {
+    Ok(Steering::Command(match control {
+        // Without an id it is the node that denies it, by the code of CTL-009.
+        Control::Fork(fork) => {
+            return Ok(Steering::Fork { fresh: optional_id("fork.run_id", &fork.run_id)?, reason });
+        }
         Control::Pause(v1::Pause {}) => RunCommand::Pause { reason },
         Control::Resume(v1::Resume {}) => RunCommand::Resume { reason },
         Control::Cancel(v1::Cancel {}) => RunCommand::Cancel { reason },
@@ -132,7 +144,7 @@ pub(crate) fn command(request: v1::ControlRunRequest) -> Result<RunCommand, Refu
         Control::OperatorStep(step) => {
             RunCommand::OperatorStep { step_id: optional_id("operator_step.step_id", &step.step_id)?, reason }
         }
-    })
+    }))
 }
 
 // A member that may not be changed has a code of its own (CTL-012), so unknown members are looked at before the types.

@@ -72,9 +72,9 @@ pub(crate) fn budgets(part: &[Entry]) -> BTreeSet<&BudgetId> {
     part.iter().flat_map(Entry::budgets).collect()
 }
 
-/// The oldest epoch an ask was decided at; `None` if nothing is asked.
+/// The oldest epoch an ask was decided at, or a run is parked under; `None` if nothing depends on governance.
 pub(crate) fn oldest_epoch(part: &[Entry]) -> Option<u64> {
-    part.iter().filter(|entry| !entry.asks.is_empty()).map(|entry| entry.governance_epoch).min()
+    part.iter().filter(|entry| !entry.asks.is_empty() || entry.park).map(|entry| entry.governance_epoch).min()
 }
 
 /// Open questions as the dashboard keeps them.

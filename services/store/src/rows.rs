@@ -4,8 +4,9 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use signalbox_domain::governance::budget::{Meter, MeteredBudget};
+use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
-use signalbox_domain::ids::{ActorId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, TenantId};
+use signalbox_domain::ids::{ActorId, AgentId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, TenantId};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::append::{RunHead, RunProjection};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
@@ -25,6 +26,31 @@ macro_rules! run_columns {
     };
 }
 pub(crate) use run_columns;
+
+/// A parked run, as far as a sweep looks at it.
+pub(crate) struct Parked {
+    pub(crate) run_key: Uuid,
+    tenant: TenantId,
+    root_agent: AgentId,
+}
+
+/// A page of parked runs, in their order. One whose row cannot be read is in nobody's reach, and left to whoever claims it.
+pub(crate) fn parked_runs(rows: &[impl Cells]) -> Vec<Parked> {
+    let parked = |row: &_| -> Result<Parked, String> {
+        let invalid = |error: signalbox_domain::ids::IdError| error.to_string();
+        Ok(Parked {
+            run_key: Cells::id(row, "run_key")?,
+            tenant: TenantId::new(Cells::text(row, "tenant")?).map_err(invalid)?,
+            root_agent: AgentId::new(Cells::text(row, "root_agent_id")?).map_err(invalid)?,
+        })
+    };
+    rows.iter().filter_map(|row| parked(row).ok()).collect()
+}
+
+/// The runs of a page that a switch reaches.
+pub(crate) fn reached<'p>(switch: &'p KillSwitch, page: &'p [Parked]) -> impl Iterator<Item = Uuid> + 'p {
+    page.iter().filter(|run| switch.reaches(&run.tenant, &run.root_agent)).map(|run| run.run_key)
+}
 
 /// A count as a database keeps it. Nothing real comes near the end of the range.
 pub(crate) fn int(count: u64) -> i64 {

@@ -52,6 +52,14 @@ impl SwitchScope {
         }
     }
 
+    /// True for scopes that a run is in by itself, whatever it calls; the others hold for single calls (KIL-010).
+    pub const fn is_of_runs(self) -> bool {
+        match self {
+            Self::Global | Self::Tenant | Self::Family | Self::Agent => true,
+            Self::Region | Self::Provider | Self::Tool => false,
+        }
+    }
+
     /// The wire string.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -198,6 +206,21 @@ impl KillSwitch {
         self.disarmed_at_unix_ms.is_none() && self.expires_at_unix_ms.is_none_or(|end| now < end)
     }
 
+    /// True if it stops runs of this tenant and lead agent whatever they call, as long as it is active (KIL-010).
+    pub fn reaches(&self, tenant: &TenantId, root_agent: &AgentId) -> bool {
+        if self.tenant_id.as_ref().is_some_and(|own| own != tenant) {
+            return false;
+        }
+        let names = |id: Option<&str>| id.is_some() && id == self.target_id.as_deref();
+        match self.scope {
+            SwitchScope::Global => true,
+            SwitchScope::Tenant => names(Some(tenant.as_str())),
+            SwitchScope::Family => names(crate::registry::family_of(root_agent)),
+            SwitchScope::Agent => names(Some(root_agent.as_str())),
+            SwitchScope::Region | SwitchScope::Provider | SwitchScope::Tool => false,
+        }
+    }
+
     /// True if it stops calls with this target, as long as it is active.
     pub fn matches(&self, target: &Target) -> bool {
         if self.tenant_id.as_ref().is_some_and(|tenant| tenant != &target.tenant_id) {
@@ -216,10 +239,15 @@ impl KillSwitch {
     }
 }
 
-/// The switch that stops a call, if any does: the broadest, among equals the earliest armed, then the smallest id
-/// (KIL-002, KIL-004).
+/// The switch that stops a call, if any does (KIL-002, KIL-004).
 pub fn decide_execution<'a>(switches: &'a [KillSwitch], target: &Target, now: UnixMs) -> Option<&'a KillSwitch> {
-    switches.iter().filter(|switch| switch.is_active(now) && switch.matches(target)).min_by(|a, b| {
+    blamed(switches.iter().filter(|switch| switch.is_active(now) && switch.matches(target)))
+}
+
+/// Which of several switches that all match is to blame: the broadest, among equals the earliest armed, then the smallest
+/// id (KIL-002, KIL-004).
+pub fn blamed<'a>(matching: impl Iterator<Item = &'a KillSwitch>) -> Option<&'a KillSwitch> {
+    matching.min_by(|a, b| {
         (b.scope.breadth().cmp(&a.scope.breadth()))
             .then_with(|| a.armed_at_unix_ms.cmp(&b.armed_at_unix_ms))
             .then_with(|| a.switch_id.cmp(&b.switch_id))

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::governance::budget::{self, BudgetVerdict, MeterReading, MeteredBudget};
-use crate::governance::change::{EpochChange, can_match};
+use crate::governance::change::{EpochChange, GovernanceChange, can_match};
 use crate::governance::target::Target;
 use crate::identity::{Actor, Visibility};
 use crate::ids::{ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId, RunKey, StepId, TenantId};
@@ -246,6 +246,10 @@ pub enum EntryRefusal {
     /// The run cannot be given up now: its inbox is not empty.
     #[error("the run cannot be parked while commands wait for it")]
     InboxNotEmpty,
+    /// The run cannot be given up now: a switch has been armed that its owner may not have looked at. A sweep passes over
+    /// runs that have an owner, so each of them must have been held against every switch before nobody has it (KIL-010).
+    #[error("the run cannot be parked before its owner has read the latest switches")]
+    GovernanceStale,
 }
 
 impl EntryRefusal {
@@ -256,6 +260,7 @@ impl EntryRefusal {
             Self::Fenced { .. } => "stale-epoch",
             Self::Conflict { .. } => "conflict",
             Self::InboxNotEmpty => "inbox-not-empty",
+            Self::GovernanceStale => "governance-stale",
         }
     }
 }
@@ -323,6 +328,10 @@ pub fn judge(ground: Ground<'_>, entry: &Entry) -> Result<Accepted, EntryRefusal
     let inbox_len = before.inbox_len.saturating_sub(answered.len() as u64);
     if entry.park && inbox_len > 0 {
         return Err(EntryRefusal::InboxNotEmpty);
+    }
+    let unseen = |change: &EpochChange| change.epoch > entry.governance_epoch && sweeps(&change.change, before);
+    if entry.park && ground.changes.iter().any(unseen) {
+        return Err(EntryRefusal::GovernanceStale);
     }
 
     let mut head = RunHead { inbox_len, ..before.clone() };
@@ -408,6 +417,12 @@ fn objection(head: &RunHead, changes: &[EpochChange], epoch: u64, entry: &Entry,
         return Some(AskRefusal::Stale { epoch });
     }
     None
+}
+
+/// True if the change may end runs of this tenant that call nothing.
+fn sweeps(change: &GovernanceChange, head: &RunHead) -> bool {
+    matches!(change, GovernanceChange::SwitchArmed(switch)
+        if switch.scope.is_of_runs() && switch.tenant_id.as_ref().is_none_or(|tenant| *tenant == head.tenant_id))
 }
 
 /// The shared meters of one entry.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::governance::budget::{BudgetVerdict, MeterReading, check_budget};
 use crate::governance::gate::{Admissible, Blame, StageAnswer};
-use crate::governance::kill_switch::{KillSwitch, SwitchScope, decide_execution};
+use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
 use crate::identity::Actor;
@@ -203,43 +203,6 @@ pub fn kill(run: &RunEnvelope, prepared: &Prepared, blame: &Blame, answers: Vec<
     )
 }
 
-/// True if a switch matches the run by its own attributes; tool, provider and region match by an open call's target.
-pub fn matches_run(switch: &KillSwitch, run: &RunEnvelope) -> bool {
-    let target = switch.target_id.as_deref();
-    match switch.scope {
-        SwitchScope::Global | SwitchScope::Tenant => true,
-        SwitchScope::Family => target.is_some() && target == crate::registry::family_of(&run.root_agent_id),
-        SwitchScope::Agent => target == Some(run.root_agent_id.as_str()),
-        SwitchScope::Provider | SwitchScope::Region | SwitchScope::Tool => false,
-    }
-}
-
-/// The switch that ends the run although it asks for nothing, if any does (KIL-010): one that stands against a planned
-/// call and matches the run itself, or a call that is out.
-pub fn swept_by<'a>(run: &RunEnvelope, switches: &'a [KillSwitch], now: UnixMs) -> Option<&'a KillSwitch> {
-    if run.end.is_some() {
-        return None;
-    }
-    run.plan.steps.iter().find_map(|step| {
-        let target = run.target_of(step)?;
-        let blamed = decide_execution(switches, &target, now)?;
-        let out = || run.open_calls().any(|call| call.step_id == step.step_id);
-        (matches_run(blamed, run) || out()).then_some(blamed)
-    })
-}
-
-/// The end of a run that an armed switch sweeps although it asks for nothing (KIL-010).
-pub fn sweep(run: &RunEnvelope, switch: &KillSwitch) -> Vec<NewEvent> {
-    if run.end.is_some() {
-        return Vec::new();
-    }
-    let end = killed(run, &Blame::Switch(Box::new(switch.clone())));
-    vec![
-        NewEvent::system(RunEvent::GovernanceAudited(Box::new(switch_audit(switch)))),
-        NewEvent::system(RunEvent::RunFinished(Box::new(end))),
-    ]
-}
-
 /// A budget whose `onExceeded` is `pause`: the run parks with cause `quota` and nothing is lost (BUD-011).
 pub fn pause_for_quota(
     run: &RunEnvelope,
@@ -318,7 +281,7 @@ fn refusal(
     }
 }
 
-fn killed(run: &RunEnvelope, blame: &Blame) -> RunFinished {
+pub(super) fn killed(run: &RunEnvelope, blame: &Blame) -> RunFinished {
     // Customers see how a run ended. Who armed a switch and why, and what a budget holds, stands in the audit record.
     let (code, message) = match blame {
         Blame::Switch(switch) => ("kill-switch", format!("switch `{}` is armed", switch.switch_id)),
@@ -340,7 +303,7 @@ fn switch_message(switch: &KillSwitch) -> String {
     format!("switch `{}` was armed by {}: {}", switch.switch_id, switch.armed_by, switch.reason)
 }
 
-fn switch_audit(switch: &KillSwitch) -> GovernanceAudited {
+pub(super) fn switch_audit(switch: &KillSwitch) -> GovernanceAudited {
     GovernanceAudited::KillSwitch {
         switch_id: switch.switch_id.clone(),
         armed_by: switch.armed_by.clone(),

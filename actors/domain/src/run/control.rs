@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use crate::canonical;
 use crate::governance::budget::Budget;
 use crate::identity::{Actor, Role};
-use crate::ids::{BranchId, RunId, RunKey, StepId};
+use crate::ids::{BranchId, CommandId, RunId, RunKey, StepId};
 use crate::run::append::NewEvent;
-use crate::run::decide::{Context, Denial, RunCommand};
+use crate::run::decide::{Context, Denial, REASON_BYTES_MAX, RunCommand};
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{
     CarriedOutput, ControlApplied, ControlEffect, ControlKind, OutputKind, Overrides, PauseCause, RunControlAuditEvent,
@@ -271,25 +271,39 @@ fn command_hash(command: &RunCommand) -> String {
     canonical::digest(&value).unwrap_or_else(|_| canonical::sha256_hex(value.to_string().as_bytes()))
 }
 
+/// What a fork is made of beside its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fork<'a> {
+    /// The internal key of the new run.
+    pub run_key: RunKey,
+    /// The id of the new run, and whether the tenant already has a run of that id.
+    pub fresh: Option<(RunId, bool)>,
+    /// Names the command.
+    pub command_id: CommandId,
+    /// What the credential of whoever forks allows: the new run may do no more.
+    pub scopes: &'a [String],
+    /// Why.
+    pub reason: &'a str,
+}
+
 /// A fork: the first events of a new run (CTL-009, CTL-010). The source stays as it is.
-///
-/// `fresh` is the id of the new run and whether the tenant already has a run of that id.
-pub fn fork(
-    run: &RunEnvelope,
-    run_key: RunKey,
-    fresh: Option<(RunId, bool)>,
-    reason: &str,
-    context: &Context,
-) -> Result<Vec<NewEvent>, Denial> {
+pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec<NewEvent>, Denial> {
+    if context.expected_seq.is_some_and(|expected| expected != run.last_seq) {
+        let expected = context.expected_seq.unwrap_or_default();
+        return Err(Denial::StaleRevision { expected, actual: run.last_seq });
+    }
+    if fork.reason.len() > REASON_BYTES_MAX {
+        return Err(Denial::ReasonTooLong);
+    }
     if !may_control(&context.actor, ControlKind::Fork, run) {
         return Err(Denial::NotAuthorized { role: context.actor.role });
     }
-    let run_id = match fresh {
+    let run_id = match fork.fresh {
         Some((id, false)) if id != run.run_id && !id.uuid().is_nil() => id,
         Some(_) | None => return Err(Denial::ForkWithoutFreshId),
     };
     let submitted = RunSubmitted {
-        run_key,
+        run_key: fork.run_key,
         run_id,
         tenant_id: run.tenant_id.clone(),
         root_agent_id: run.root_agent_id.clone(),
@@ -301,7 +315,7 @@ pub fn fork(
         surface: run.surface.clone(),
         mode: run.mode.clone(),
         submitted_by: context.actor.clone(),
-        scopes: run.scopes.clone(),
+        scopes: fork.scopes.to_vec(),
         plan: (*run.plan).clone(),
         inputs: (*run.inputs).clone(),
         // No grants are copied: whoever forks must be granted anew.
@@ -320,14 +334,25 @@ pub fn fork(
         at_unix_ms: context.now,
         from_status: run.status_at(context.now),
         to_status: RunStatus::Queued,
-        reason_text: crate::redact::redact_text(reason).into_owned(),
-        command_hash: canonical::sha256_hex(format!("fork/{}/{run_id}", run.run_id).as_bytes()),
+        reason_text: crate::redact::redact_text(fork.reason).into_owned(),
+        command_hash: fork_hash(run.run_id, run_id, fork.command_id),
     };
     let applied = ControlApplied { audit, effect: ControlEffect::Forked };
     Ok(vec![
         NewEvent::by(context.actor.clone(), RunEvent::RunSubmitted(Box::new(submitted))),
         NewEvent::by(context.actor.clone(), RunEvent::ControlApplied(Box::new(applied))),
     ])
+}
+
+/// True if this run was made by the fork of `source` that this command asked for: the command is said once more.
+pub fn is_fork_by(second: &RunEvent, source: RunId, run_id: RunId, command_id: CommandId) -> bool {
+    matches!(second, RunEvent::ControlApplied(applied)
+        if applied.audit.kind == ControlKind::Fork
+            && applied.audit.command_hash == fork_hash(source, run_id, command_id))
+}
+
+fn fork_hash(source: RunId, run_id: RunId, command_id: CommandId) -> String {
+    canonical::sha256_hex(format!("fork/{source}/{run_id}/{command_id}").as_bytes())
 }
 
 // A budget of the source would not apply to the fork: it is the run's own.

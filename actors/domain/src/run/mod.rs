@@ -20,4 +20,5 @@ pub mod standing;
 pub mod status;
 pub mod step;
 pub mod submission;
+pub mod sweep;
 pub mod verify;

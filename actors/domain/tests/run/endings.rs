@@ -2,7 +2,6 @@
 
 use serde_json::json;
 use signalbox_domain::governance::gate::Blame;
-use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
 use signalbox_domain::ids::BudgetId;
 use signalbox_domain::quantity::{BudgetCategory, Micros, Usage};
 use signalbox_domain::run::advance::projection;
@@ -154,28 +153,6 @@ fn a_budget_that_pauses_ends_nothing() {
     assert_eq!(story.run.waiting_for().as_deref(), Some("a larger budget"));
     story.command(crate::given::resume()).unwrap();
     assert_eq!(story.ready(), ["a"], "nothing is lost");
-}
-
-#[test]
-fn an_armed_switch_sweeps_a_run_that_asks_for_nothing() {
-    let mut story = Story::standing(RunStatus::AwaitingApproval);
-    story.write(call::sweep(&story.run, &switch()));
-    assert_eq!(story.status(), RunStatus::Killed);
-    assert!(story.run.approvals[0].lapsed);
-    assert!(call::sweep(&story.run, &switch()).is_empty(), "a run that is over is left alone");
-}
-
-#[test]
-fn a_switch_matches_a_run_by_its_lead_agent_and_not_by_its_tools() {
-    let run = Story::standing(RunStatus::Running).run;
-    let of = |scope, target: Option<&str>| {
-        call::matches_run(&KillSwitch { scope, target_id: target.map(str::to_owned), ..switch() }, &run)
-    };
-    assert!(of(SwitchScope::Global, None));
-    assert!(of(SwitchScope::Tenant, Some("acme")));
-    assert!(of(SwitchScope::Family, Some("research")) && !of(SwitchScope::Family, Some("editing")));
-    assert!(of(SwitchScope::Agent, Some("ref.research")) && !of(SwitchScope::Agent, Some("ref.other")));
-    assert!(!of(SwitchScope::Tool, Some("memory.read")));
 }
 
 fn kinds(story: &Story) -> Vec<OutputKind> {

@@ -3,10 +3,10 @@
 use serde_json::json;
 use signalbox_domain::governance::budget::applies;
 use signalbox_domain::identity::Role;
-use signalbox_domain::ids::{RunId, RunKey};
+use signalbox_domain::ids::{CommandId, RunId, RunKey};
 use signalbox_domain::run::append::NewEvent;
-use signalbox_domain::run::control::fork;
-use signalbox_domain::run::decide::Denial;
+use signalbox_domain::run::control::{Fork, fork, is_fork_by};
+use signalbox_domain::run::decide::{Context, Denial, REASON_BYTES_MAX};
 use signalbox_domain::run::event::{
     ControlEffect, ControlKind, Evidence, GroundingState, RunEvent, RunSubmitted, StoredValue,
 };
@@ -26,7 +26,17 @@ const FRESH: RunId = RunId::new(Uuid::from_u128(8));
 const FRESH_KEY: RunKey = RunKey::new(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002));
 
 fn forked(story: &Story, fresh: Option<(RunId, bool)>) -> Result<Vec<NewEvent>, Denial> {
-    fork(&story.run, FRESH_KEY, fresh, "try again", &story.context_of(&operator()))
+    fork(&story.run, &asked(fresh, &scopes()), &story.context_of(&operator()))
+}
+
+const COMMAND: CommandId = CommandId::new(Uuid::from_u128(5));
+
+fn scopes() -> Vec<String> {
+    vec!["tool:memory.write".to_owned()]
+}
+
+fn asked(fresh: Option<(RunId, bool)>, scopes: &[String]) -> Fork<'_> {
+    Fork { run_key: FRESH_KEY, fresh, command_id: COMMAND, scopes, reason: "try again" }
 }
 
 /// The fork with its first two events written.
@@ -77,7 +87,7 @@ fn a_fork_needs_an_id_of_its_own_that_is_not_in_use() {
 fn a_fork_is_for_operators() {
     let story = failed_run();
     for by in [submitter(), actor("bob", Role::Customer)] {
-        let denied = fork(&story.run, FRESH_KEY, Some((FRESH, false)), "", &story.context_of(&by));
+        let denied = fork(&story.run, &asked(Some((FRESH, false)), &scopes()), &story.context_of(&by));
         assert_eq!(denied.unwrap_err().code(), "not-authorized");
     }
 }
@@ -96,6 +106,7 @@ fn a_fork_of_a_failed_run_is_queued_with_what_was_done_and_nothing_spent() {
     assert_eq!(run.provenance_bundle_id, source.provenance_bundle_id);
     assert_eq!((&run.plan, &run.inputs), (&source.plan, &source.inputs));
     assert_eq!(run.cost_ledger, RunCostLedger::default());
+    assert_eq!(run.scopes, scopes(), "what its forker may, not what the source's submitter might");
     assert!(run.grants.is_empty() && run.grant_uses.is_empty() && run.tool_calls.is_empty());
     assert_eq!(run.intermediate_artifacts, source.intermediate_artifacts);
     assert_eq!(run.evidence_trail, source.evidence_trail);
@@ -193,4 +204,28 @@ fn a_run_that_is_no_fork_names_no_source() {
     for present in ["parentRunId", "pipelineId", "pipelineSemver"] {
         assert!(child.get(present).is_some(), "{present}");
     }
+}
+
+#[test]
+fn a_fork_is_refused_if_the_source_has_moved_on_or_the_reason_is_a_book() {
+    let story = failed_run();
+    let stale = Context { expected_seq: Some(1), ..story.context_of(&operator()) };
+    let seen = Context { expected_seq: Some(story.run.last_seq), ..stale.clone() };
+    let scopes = scopes();
+    let asked = asked(Some((FRESH, false)), &scopes);
+    assert_eq!(fork(&story.run, &asked, &stale).unwrap_err().code(), "stale-revision");
+    assert!(fork(&story.run, &asked, &seen).is_ok());
+    let book = "x".repeat(REASON_BYTES_MAX + 1);
+    assert_eq!(fork(&story.run, &Fork { reason: &book, ..asked }, &seen).unwrap_err().code(), "reason-too-long");
+}
+
+#[test]
+fn a_fork_is_known_again_by_the_command_that_made_it() {
+    let story = failed_run();
+    let second = fork_of(&story).events[1].event().unwrap();
+    let source = story.run.run_id;
+    assert!(is_fork_by(&second, source, FRESH, COMMAND));
+    assert!(!is_fork_by(&second, source, FRESH, CommandId::new(Uuid::from_u128(6))));
+    assert!(!is_fork_by(&second, FRESH, source, COMMAND));
+    assert!(!is_fork_by(&story.events[1].event().unwrap(), source, FRESH, COMMAND));
 }

@@ -24,4 +24,5 @@ mod rewinds;
 mod statuses;
 mod steps;
 mod submissions;
+mod sweeps;
 mod verification;

@@ -8,7 +8,6 @@ use serde_json::json;
 use signalbox_domain::ids::{BudgetId, CallId};
 use signalbox_domain::quantity::{BudgetCategory, Micros, Usage};
 use signalbox_domain::run::advance::{advance, next_wake};
-use signalbox_domain::run::call;
 use signalbox_domain::run::decide::{RunCommand, decide};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{ApprovalDecision, Overrides, RunEvent};
@@ -19,6 +18,7 @@ use signalbox_domain::run::settle::{Recover, recover};
 use signalbox_domain::run::step::{CallEnding, CallResult, StepState};
 use signalbox_domain::run::submission::{accept, parse};
 use signalbox_domain::run::verify::verify;
+use signalbox_domain::run::{call, sweep};
 
 use crate::given::{
     Story, answer, answered_with, artifact, branch_id, cancel, ended, failed, fork_in_the_road, gate, kill, lost,
@@ -252,7 +252,7 @@ fn apply(story: &mut Story, step: &Move) {
             let steps: Vec<_> = story.run.plan.steps.iter().map(|step| step.step_id.to_string()).collect();
             commanded(story, &crate::given::one_step_of(&pick(at, &steps).unwrap()));
         }
-        Move::Sweep => story.write(call::sweep(&story.run, &switch())),
+        Move::Sweep => story.write(sweep::sweep(&story.run, &switch())),
     }
 }
 

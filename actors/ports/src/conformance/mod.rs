@@ -21,6 +21,7 @@ mod inbox;
 mod leases;
 mod races;
 mod runs;
+mod sweeps;
 mod values;
 pub mod world;
 
@@ -33,6 +34,7 @@ pub use inbox::*;
 pub use leases::*;
 pub use races::*;
 pub use runs::*;
+pub use sweeps::*;
 pub use values::*;
 pub use world::Fixture;
 
@@ -90,6 +92,14 @@ macro_rules! store_conformance {
             a_node_without_a_lease_claims_nothing,
             a_claim_takes_no_more_than_its_limit,
             a_lease_that_was_given_up_is_forgotten_after_a_day,
+            an_armed_switch_wakes_the_parked_runs_it_reaches_and_no_others,
+            a_switch_on_calls_wakes_no_parked_run,
+            a_sweep_goes_on_where_it_was_and_ends_with_its_last_page,
+            no_two_take_the_same_page_of_a_sweep,
+            a_run_that_a_node_holds_or_that_is_closed_is_passed_over,
+            disarming_or_expiry_stops_an_unfinished_sweep,
+            a_switch_armed_again_sweeps_again,
+            a_run_is_not_parked_under_switches_its_owner_has_not_read,
             a_command_is_delivered_once_under_its_id,
             an_answer_is_kept_for_a_day,
             control_commands_come_first_and_are_counted,

@@ -14,11 +14,10 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use signalbox_domain::governance::budget::MeterReading;
 use signalbox_domain::governance::egress::HostExemption;
-use signalbox_domain::ids::{BudgetId, CallId, NodeIncarnation, RunKey, StepId, ToolId};
+use signalbox_domain::ids::{BudgetId, CallId, NodeIncarnation, StepId, ToolId};
 use signalbox_domain::run::advance::{advance, next_wake, projection};
 use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, EntryRefusal, NewEvent, Release};
 use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_domain::run::event::RunEvent;
 use signalbox_domain::run::evolve::evolve;
 use signalbox_domain::run::settle::Ended;
 use signalbox_domain::time::UnixMs;
@@ -34,7 +33,7 @@ use crate::dispatch::Outside;
 use crate::governance::GovernanceHandle;
 use crate::journal::JournalHandle;
 use crate::leases::Lease;
-use crate::load::{keep_snapshot, load};
+use crate::load::keep_snapshot;
 use crate::progress::ProgressHub;
 use crate::values::Outputs;
 use asking::Ready;
@@ -43,6 +42,8 @@ use asking::Ready;
 const PARK_AFTER: Duration = Duration::from_secs(5);
 /// First pause before a held call is asked about again; doubles up to [`HOLD_MAX_MS`].
 const HOLD_MS: u64 = 100;
+/// Pause before parking is tried again when a switch had been armed that this node had not read.
+const GOVERNANCE_AGAIN_MS: u64 = 1_000;
 /// Longest pause of a held call.
 const HOLD_MAX_MS: u64 = 5_000;
 
@@ -77,10 +78,10 @@ pub(crate) enum Msg {
 
 pub(crate) struct Run;
 
-/// Which run, under which claim.
+/// The run as its journal has it, and under which claim.
 pub(crate) struct Args {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) run_key: RunKey,
+    pub(crate) run: RunEnvelope,
     pub(crate) lease_epoch: u64,
 }
 
@@ -90,7 +91,8 @@ pub(crate) struct State {
     lease_epoch: u64,
     control_seq: u64,
     inbox_waiting: bool,
-    governance_moved: bool,
+    /// The epoch whose switches the run was last held against.
+    swept_at: Option<u64>,
     draining: bool,
     pass_scheduled: bool,
     ended: VecDeque<Ended>,
@@ -142,17 +144,14 @@ impl Actor for Run {
     type Arguments = Args;
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
-        let run = load(args.shared.store.as_ref(), args.run_key)
-            .await?
-            .ok_or_else(|| ActorProcessingErr::from("the run is not in the journal"))?;
         let mut state = State {
-            snapshot_at: run.last_seq,
+            snapshot_at: args.run.last_seq,
             shared: args.shared,
-            run,
+            run: args.run,
             lease_epoch: args.lease_epoch,
             control_seq: 0,
             inbox_waiting: true,
-            governance_moved: true,
+            swept_at: None,
             draining: false,
             pass_scheduled: false,
             ended: VecDeque::new(),
@@ -172,7 +171,8 @@ impl Actor for Run {
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Poke => state.inbox_waiting = true,
-            Msg::GovernanceMoved => state.governance_moved = true,
+            // The next pass sees it by the epoch.
+            Msg::GovernanceMoved => {}
             Msg::Drain => state.draining = true,
             Msg::Ended(ended) => {
                 state.out.remove(&ended.call_id);
@@ -210,7 +210,7 @@ impl State {
                 self.store_trouble = self.store_trouble.saturating_add(1);
                 // What the pass had read was not written: it is read again.
                 self.inbox_waiting = true;
-                self.governance_moved = true;
+                self.swept_at = None;
                 tracing::warn!(run = %self.run.run_id, problem, "held: the store is not available");
                 Pass::Idle(Some(backoff_ms(self.store_trouble)))
             }
@@ -297,7 +297,13 @@ impl State {
             park: false,
         };
         let targets: Vec<Ask> = entry.asks.clone();
-        match self.shared.journal.append(entry).await {
+        let written = self.shared.journal.append(entry).await;
+        if written.is_err() {
+            for ask in targets.iter().filter(|ask| draft.calls.contains_key(&ask.call_id)) {
+                self.shared.buckets.give_back(&view.state, &ask.target);
+            }
+        }
+        match written {
             Ok(appended) => self.accepted(myself, appended, targets, draft).await,
             Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(Pass::Over),
             Err(AppendError::Refused(refusal)) => Err(self.out_of_step(&refusal)),
@@ -351,7 +357,7 @@ impl State {
             expected_seq: self.run.last_seq,
             lease_epoch: self.lease_epoch,
             control_seq: self.control_seq,
-            governance_epoch: self.shared.governance.view().state.epoch,
+            governance_epoch: self.swept_at.unwrap_or_default(),
             facts: Vec::new(),
             asks: Vec::new(),
             answers: Vec::new(),
@@ -366,6 +372,10 @@ impl State {
                 self.inbox_waiting = true;
                 self.idle_since = None;
                 Ok(Pass::Again)
+            }
+            Err(AppendError::Refused(EntryRefusal::GovernanceStale)) => {
+                self.shared.governance.refresh().await;
+                Ok(Pass::Idle(Some(GOVERNANCE_AGAIN_MS)))
             }
             Err(AppendError::Refused(refusal)) => Err(self.out_of_step(&refusal)),
             Err(AppendError::Store(error)) => Err(error),
@@ -385,20 +395,4 @@ fn backoff_ms(times: u32) -> u64 {
     // Spread by an eighth so that many runs held by one cause do not all come back at once.
     let spread = u64::from(times.wrapping_mul(2_654_435_761) % 8);
     (doubled.min(HOLD_MAX_MS)) * (8 + spread) / 8
-}
-
-/// The last event a run must not be left without when its actor keeps failing (RUN-029).
-pub(crate) fn crash_loop_event(run: &RunEnvelope) -> RunEvent {
-    use signalbox_domain::run::event::{OutputKind, RunFinished};
-    use signalbox_domain::run::status::RunStatus;
-    RunEvent::RunFinished(Box::new(RunFinished {
-        status: RunStatus::Failed,
-        code: Some("actor-crash-loop".to_owned()),
-        message: Some("the run's actor failed three times within a minute".to_owned()),
-        user_visible_status_copy: None,
-        safe_degradation_mode_id: None,
-        blamed_id: None,
-        step_id: None,
-        outputs: run.bundle(OutputKind::PartialOnFailure),
-    }))
 }

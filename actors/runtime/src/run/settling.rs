@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use ractor::ActorRef;
 use signalbox_domain::ids::CallId;
-use signalbox_domain::run::call;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::settle::{Ended, Recover, recover, settle, unknown_result};
 use signalbox_domain::run::step::CallEnding;
+use signalbox_domain::run::{call, sweep};
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::journal::StoreError;
 
@@ -53,12 +53,13 @@ impl State {
 
     /// An armed switch ends a matching run at once, also one that asks for nothing (KIL-010).
     pub(super) fn sweep(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, now: UnixMs) {
-        if !std::mem::take(&mut self.governance_moved) {
+        let view = self.shared.governance.view();
+        if self.swept_at == Some(view.state.epoch) {
             return;
         }
-        let view = self.shared.governance.view();
-        if let Some(switch) = call::swept_by(scratch, &view.state.switches, now) {
-            let events = call::sweep(scratch, switch);
+        self.swept_at = Some(view.state.epoch);
+        if let Some(switch) = sweep::swept_by(scratch, &view.state.switches, now) {
+            let events = sweep::sweep(scratch, switch);
             add(scratch, &mut draft.facts, events, now);
         }
     }

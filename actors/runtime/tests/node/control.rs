@@ -1,11 +1,21 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
 use serde_json::json;
 use signalbox_domain::identity::Role;
+use signalbox_domain::ids::{RunId, RunKey, TenantId};
+use signalbox_domain::run::append::{Entry, RunHead};
+use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::RunCommand;
-use signalbox_domain::run::event::CallOutcome;
+use signalbox_domain::run::event::{CallOutcome, RunEvent};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::step::{CallEnding, CallResult};
+use signalbox_ports::clock::BootInstant;
 use signalbox_ports::inbox::{CommandClass, Inbox, InboxCommand, WAITING_COMMANDS_MAX};
-use signalbox_ports::journal::Journal;
+use signalbox_ports::journal::{AppendError, Appended, Created, Journal, NewRun, StoreError};
+use signalbox_ports::memory::FakeTools;
+use tokio::sync::Semaphore;
 
 use crate::harness::{World, caller, chain, fresh_command, operator, step, tool};
 
@@ -192,4 +202,123 @@ async fn a_kill_overtakes_a_flood_of_commands_and_more_of_them_are_told_to_wait(
     assert_eq!(envelope.status, RunStatus::Killed);
     // The kill came last and was obeyed first: no other command left a trace.
     assert_eq!(world.kinds(run).await.iter().filter(|kind| *kind == "control-applied").count(), 1);
+}
+
+/// A journal that writes nothing before it is let, and remembers what it was given.
+struct Gated {
+    inner: Arc<dyn Journal>,
+    let_through: Arc<Semaphore>,
+    given: Arc<Mutex<Vec<Entry>>>,
+}
+
+#[async_trait]
+impl Journal for Gated {
+    async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+        self.inner.create(run).await
+    }
+    async fn append(&self, batch: Vec<Entry>, began: BootInstant) -> Vec<Result<Appended, AppendError>> {
+        self.given.lock().unwrap().extend(batch.iter().cloned());
+        self.let_through.acquire().await.unwrap().forget();
+        self.inner.append(batch, began).await
+    }
+    async fn read(&self, run: RunKey, after_seq: u64, limit: usize) -> Result<Vec<StoredEvent>, StoreError> {
+        self.inner.read(run, after_seq, limit).await
+    }
+    async fn head(&self, run: RunKey) -> Result<Option<RunHead>, StoreError> {
+        self.inner.head(run).await
+    }
+    async fn find(&self, tenant: &TenantId, run: RunId) -> Result<Option<RunHead>, StoreError> {
+        self.inner.find(tenant, run).await
+    }
+    async fn put_snapshot(&self, run: RunKey, seq: u64, fold_version: u32, bytes: Vec<u8>) -> Result<(), StoreError> {
+        self.inner.put_snapshot(run, seq, fold_version, bytes).await
+    }
+    async fn snapshot(&self, run: RunKey, fold_version: u32) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        self.inner.snapshot(run, fold_version).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_is_in_the_very_next_append_whatever_else_is_queued() {
+    let (let_through, given) = (Arc::new(Semaphore::new(1_000)), Arc::new(Mutex::new(Vec::new())));
+    let (gate, seen) = (let_through.clone(), given.clone());
+    let world = World::with(FakeTools::new([tool("memory.read")]), move |ports| {
+        ports.journal = Arc::new(Gated { inner: ports.journal.clone(), let_through: gate, given: seen });
+    })
+    .await;
+    world.tools.hang(&tool("memory.read"));
+    let run = world.submit(chain("memory.read", 1)).await;
+    world.tools.begun(1).await;
+    let forgotten = let_through.forget_permits(1_000);
+    assert!(forgotten > 0);
+    // The store stalls with an append of this run in its hands, and meanwhile the run is flooded.
+    let before = given.lock().unwrap().len();
+    let again = fresh_command();
+    let mut flood = tokio::task::JoinSet::new();
+    for number in 0..5_000 {
+        let (node, id) = (world.node.clone(), if number < 900 { fresh_command() } else { again });
+        let resume = RunCommand::Resume { reason: "again".to_owned() };
+        flood.spawn(async move { node.command(&operator(), run, id, resume).await.map_err(|e| e.code().to_owned()) });
+        if number == 0 {
+            while given.lock().unwrap().len() == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let node = world.node.clone();
+    let kill = RunCommand::Kill { reason: why(), blamed_id: None };
+    let killed = tokio::spawn(async move { node.command(&operator(), run, fresh_command(), kill).await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(given.lock().unwrap().len(), before + 1, "one append of a run is in flight at a time");
+    let_through.add_permits(1_000);
+    let asked = tokio::time::Instant::now();
+    killed.await.unwrap().unwrap();
+    assert!(asked.elapsed() <= Duration::from_millis(100), "{:?}", asked.elapsed());
+    let ends = |entry: &Entry| entry.facts.iter().any(|fact| matches!(fact.event, RunEvent::RunFinished(_)));
+    let after: Vec<bool> = given.lock().unwrap()[before..].iter().map(ends).collect();
+    assert_eq!(after[..2], [false, true], "the one in flight, and then the kill");
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Killed);
+    for told in flood.join_all().await {
+        assert!(matches!(told.unwrap_err().as_str(), "invalid-status-for-resume" | "run-terminal"));
+    }
+}
+
+#[tokio::test]
+async fn a_kill_of_a_flooded_run_is_done_within_a_second_of_real_time() {
+    let world = World::new().await;
+    world.tools.on(&tool("memory.read"), |_, lines| async move {
+        // A tool that talks without end.
+        loop {
+            let line = signalbox_ports::tools::CallProgress { message: "still at it".to_owned(), percent: None };
+            let _ = lines.send(line).await;
+            tokio::task::yield_now().await;
+        }
+    });
+    let run = world.submit(chain("memory.read", 1)).await;
+    world.tools.begun(1).await;
+    let _watching = world.node.watch(&operator(), run, 0).await.unwrap();
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let node = world.node.clone();
+        flood.spawn(async move {
+            loop {
+                let resume = RunCommand::Resume { reason: "again".to_owned() };
+                if node
+                    .command(&operator(), run, fresh_command(), resume)
+                    .await
+                    .is_err_and(|e| e.code() == "run-terminal")
+                {
+                    return;
+                }
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let asked = std::time::Instant::now();
+    world.command(run, RunCommand::Kill { reason: why(), blamed_id: None }).await.unwrap();
+    // What is wanted is 100 ms; the bound leaves room for a machine that does other things as well.
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Killed);
+    flood.join_all().await;
 }

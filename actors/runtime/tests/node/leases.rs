@@ -9,7 +9,7 @@ use signalbox_domain::ids::{NodeIncarnation, RunKey};
 use signalbox_domain::run::append::RunHead;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::journal::StoreError;
-use signalbox_ports::leases::Leases;
+use signalbox_ports::leases::{Leases, Swept};
 use signalbox_ports::memory::FakeTools;
 use signalbox_runtime::{Node, NodeConfig};
 
@@ -43,6 +43,10 @@ impl Leases for Cut {
     async fn claim_one(&self, node: NodeIncarnation, run: RunKey) -> Result<Option<RunHead>, StoreError> {
         self.check()?;
         self.inner.claim_one(node, run).await
+    }
+    async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
+        self.check()?;
+        self.inner.sweep(limit).await
     }
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {
         self.check()?;

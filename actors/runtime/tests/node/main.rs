@@ -3,11 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod control;
+mod forks;
 mod governance;
 mod harness;
 mod hostile;
 mod leases;
+mod parking;
 mod plans;
 mod recovery;
 mod rollback;
 mod submission;
+mod supervision;
+mod sweeping;

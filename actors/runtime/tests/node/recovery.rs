@@ -145,3 +145,19 @@ async fn draining_finishes_calls_in_flight_and_the_next_node_goes_on() {
     assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
     assert_eq!(world.tools.calls().len(), 200, "no call was sent twice");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_outlasts_the_drain_is_recovered_as_after_a_crash() {
+    let mut world = World::new().await;
+    world.tools.hang(&tool("memory.read"));
+    let run = world.submit(chain("memory.read", 2)).await;
+    world.tools.begun(1).await;
+    let asked = tokio::time::Instant::now();
+    world.node.drain().await;
+    assert_eq!(asked.elapsed().as_secs(), 20, "calls in flight get twenty seconds");
+    assert!(!world.get(run).await.status.is_terminal(), "only a cancel is terminal");
+    world.tools.on(&tool("memory.read"), |_, _| async { FakeTools::answered(json!({})) });
+    world.crash().await;
+    let done = world.until_closed(run).await;
+    assert_eq!((done.status, done.tool_calls[0].attempt), (RunStatus::Completed, 2));
+}

@@ -17,7 +17,7 @@ use signalbox_ports::directory::{Directory, RunFilter, RunRow};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{Delivered, Inbox, InboxCommand};
 use signalbox_ports::journal::{AppendError, Appended, Created, Journal, NewRun, StoreError};
-use signalbox_ports::leases::Leases;
+use signalbox_ports::leases::{Leases, Swept};
 use signalbox_ports::memory::MemoryBlobs;
 
 use crate::dice::Dice;
@@ -285,6 +285,9 @@ impl Leases for Link {
             answer
         })
         .await
+    }
+    async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
+        self.writes("sweep", self.world.store.sweep(limit)).await
     }
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {
         self.writes("release", async {

@@ -214,6 +214,7 @@ impl Demo {
             command_id: Uuid::new_v4().to_string(),
             reason: "a fresh run over the same sources was asked for".to_owned(),
             control: Some(v1::control_run_request::Control::Cancel(v1::Cancel {})),
+            ..v1::ControlRunRequest::default()
         };
         until_answered(async || self.client.clone().control_run(timed(request.clone())).await).await.map(drop)
     }

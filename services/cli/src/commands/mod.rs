@@ -47,6 +47,7 @@ async fn runs(client: client::Client, command: RunsCommand, out: &mut Out) -> Re
         | RunsCommand::Kill(_)
         | RunsCommand::ChooseBranch { .. }
         | RunsCommand::Retry { .. }
-        | RunsCommand::Step { .. } => control::run(client, command, out).await,
+        | RunsCommand::Step { .. }
+        | RunsCommand::Fork { .. } => control::run(client, command, out).await,
     }
 }

@@ -102,6 +102,31 @@ async fn each_control_reaches_the_node_as_its_command() {
 }
 
 #[tokio::test]
+async fn a_fork_answers_with_the_new_run_and_needs_a_fresh_id() {
+    let mut fixture = with_a_run().await;
+    let fork = |id: String| control(Control::Fork(v1::Fork { run_id: id }));
+    let forked = fixture.client.control_run(fork(run_id(8).to_string())).await.unwrap().into_inner();
+    assert_eq!((forked.run_id, forked.status.as_str()), (run_id(8).to_string(), "queued"));
+    for id in [String::new(), run_id(1).to_string(), run_id(8).to_string()] {
+        let refused = fixture.client.control_run(fork(id)).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused).as_str()), (Code::FailedPrecondition, "fork-without-fresh-id"));
+    }
+    let refused = fixture.client.control_run(fork("eight".to_owned())).await.unwrap_err();
+    assert_eq!((reason(&refused).as_str(), field(&refused).as_str()), ("id-invalid", "fork.run_id"));
+}
+
+#[tokio::test]
+async fn a_control_for_a_run_as_it_was_is_refused() {
+    let mut fixture = with_a_run().await;
+    let at = |expected_seq| v1::ControlRunRequest { expected_seq, ..control(Control::Pause(v1::Pause {})) };
+    let refused = fixture.client.control_run(at(2)).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Aborted, "stale-revision"));
+    for current in [0, 3] {
+        assert_eq!(fixture.client.control_run(at(current)).await.unwrap().into_inner().run_id, run_id(1).to_string());
+    }
+}
+
+#[tokio::test]
 async fn a_command_keeps_the_id_its_caller_gave_it() {
     let mut fixture = with_a_run().await;
     let mut request = control(Control::Pause(v1::Pause {}));

@@ -17,7 +17,7 @@ use sqlx::PgConnection;
 use super::errors::{Problem, failed};
 use super::store_clock::server_now;
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
-use super::{PostgresStore, Shared};
+use super::{PostgresStore, Shared, sweeps};
 use crate::cells::Cells as _;
 use crate::governance::{BUDGETS_ACTOR, Putting, epoch_changes, incarnation_and_epoch, rolled, unreadable_meter};
 use crate::rows::int;
@@ -158,9 +158,10 @@ async fn write_change(
         .bind(at_unix_ms.0)
         .bind(by)
         .bind(body)
-        .execute(conn)
+        .execute(&mut *conn)
         .await
         .map_err(failed("write a governance change"))?;
+    sweeps::follow(conn, &change, epoch).await?;
     Ok(EpochChange { epoch: u64::try_from(epoch).unwrap_or_default(), at_unix_ms, change })
 }
 

@@ -11,13 +11,13 @@ use signalbox_domain::ids::{NodeIncarnation, RunKey};
 use signalbox_domain::run::append::RunHead;
 use signalbox_domain::time::UnixMicros;
 use signalbox_ports::journal::StoreError;
-use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, RUN_FORMAT};
+use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, RUN_FORMAT, Swept};
 use sqlx::PgConnection;
 
 use super::errors::{Problem, failed};
 use super::store_clock::{StoreClock, server_now};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
-use super::{PostgresStore, Shared};
+use super::{PostgresStore, Shared, sweeps};
 use crate::cells::Cells as _;
 use crate::rows::{claimed_heads, int, run_columns, run_row};
 
@@ -79,6 +79,10 @@ impl Leases for PostgresStore {
             }
         })
         .await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
+        sweeps::sweep(self, limit).await
     }
 
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {

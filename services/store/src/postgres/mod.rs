@@ -1,7 +1,7 @@
 //! All store ports on one PostgreSQL, shared by any number of nodes.
 //!
-//! Transactions are READ COMMITTED and lock in one order everywhere: the governance lock, then nodes, then runs by key,
-//! then meters by id. What a lock guards is read by a later statement than the one that took it, since a statement's
+//! Transactions are READ COMMITTED and lock in one order everywhere: the governance lock, then nodes, then sweeps, then runs
+//! by key, then meters by id. What a lock guards is read by a later statement than the one that took it, since a statement's
 //! snapshot is older than the lock it waits for. Writing happens in tasks that nobody drops (see [`transaction`]).
 //!
 //! Connections keep no state between transactions, so a pooler in transaction mode may stand in between, as long as it
@@ -20,6 +20,7 @@ mod journal;
 mod leases;
 mod open;
 mod store_clock;
+mod sweeps;
 mod transaction;
 
 use std::sync::Arc;

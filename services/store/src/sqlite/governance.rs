@@ -11,8 +11,8 @@ use signalbox_ports::governance::{Governance, check_readable};
 use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 
-use super::SqliteStore;
 use super::rows::failed;
+use super::{SqliteStore, sweeps};
 use crate::governance::{BUDGETS_ACTOR, Putting, epoch_changes, incarnation_and_epoch, rolled};
 use crate::rows::int;
 
@@ -99,9 +99,10 @@ async fn write_change(
         .bind(at_unix_ms.0)
         .bind(by)
         .bind(body)
-        .execute(conn)
+        .execute(&mut *conn)
         .await
         .map_err(failed("write a governance change"))?;
+    sweeps::follow(conn, &change, epoch).await?;
     Ok(EpochChange { epoch: u64::try_from(epoch).unwrap_or_default(), at_unix_ms, change })
 }
 

@@ -11,11 +11,11 @@ use signalbox_domain::run::append::RunHead;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::StoreError;
-use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, RUN_FORMAT};
+use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, RUN_FORMAT, Swept};
 use sqlx::sqlite::SqliteConnection;
 
-use super::SqliteStore;
 use super::rows::{blob, failed};
+use super::{SqliteStore, sweeps};
 use crate::rows::{claimed_heads, int, run_columns, run_row};
 
 #[async_trait]
@@ -53,6 +53,10 @@ impl Leases for SqliteStore {
     async fn claim_one(&self, node: NodeIncarnation, run: RunKey) -> Result<Option<RunHead>, StoreError> {
         let claiming = self.claiming(node);
         self.writer.transact(move |conn| Box::pin(async move { claiming.claim_one(conn, run).await })).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
+        sweeps::sweep(self, limit).await
     }
 
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {

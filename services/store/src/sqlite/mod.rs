@@ -13,6 +13,7 @@ mod leases;
 mod open;
 mod probe;
 mod rows;
+mod sweeps;
 mod writer;
 
 use std::sync::Arc;

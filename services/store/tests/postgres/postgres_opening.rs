@@ -60,7 +60,8 @@ async fn nodes_that_start_at_once_bring_the_schema_up_to_date_once() {
     }
     let epochs = nodes.join_all().await;
     assert!(epochs.iter().all(|epoch| *epoch == epochs[0]), "{epochs:?}");
-    assert_eq!(database.number("SELECT count(*) FROM _sqlx_migrations").await, 1);
+    let written = std::fs::read_dir("../../migrations/postgres").unwrap().count();
+    assert_eq!(database.number("SELECT count(*) FROM _sqlx_migrations").await, i64::try_from(written).unwrap());
 }
 
 #[tokio::test]

@@ -68,6 +68,7 @@ impl Governance for MemoryStore {
 impl State {
     fn change(&mut self, change: GovernanceChange, at_unix_ms: UnixMs) -> EpochChange {
         let change = EpochChange { epoch: self.epoch() + 1, at_unix_ms, change };
+        self.follow(&change.change);
         self.changes.push(change.clone());
         change
     }

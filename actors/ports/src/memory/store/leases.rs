@@ -7,7 +7,7 @@ use signalbox_domain::run::append::RunHead;
 use super::{Lease, MemoryStore, Run, State};
 use crate::clock::BootInstant;
 use crate::journal::StoreError;
-use crate::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases};
+use crate::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, SWEEP_RUNS_MAX, Swept};
 
 #[async_trait]
 impl Leases for MemoryStore {
@@ -52,6 +52,11 @@ impl Leases for MemoryStore {
             Some(owner) if nodes.get(&owner).is_some_and(|lease| !lease.given_up) => None,
             Some(_) | None => Some(run.claimed_by(node)),
         })
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
+        let now = self.now().ms();
+        Ok(self.state()?.sweep(limit.min(SWEEP_RUNS_MAX), now))
     }
 
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {

@@ -4,6 +4,7 @@ mod governance;
 mod inbox;
 mod journal;
 mod leases;
+mod sweeps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signalbox_domain::governance::budget::MeteredBudget;
 use signalbox_domain::governance::change::EpochChange;
+use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{
     BudgetId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, StoreIncarnation, TenantId,
 };
@@ -44,6 +46,14 @@ struct State {
     meters: BTreeMap<BudgetId, MeteredBudget>,
     retired: BTreeSet<BudgetId>,
     nodes: BTreeMap<NodeIncarnation, Lease>,
+    /// Unfinished sweeps, the oldest first.
+    sweeps: Vec<Sweep>,
+}
+
+struct Sweep {
+    switch: KillSwitch,
+    /// The last run it has looked at.
+    after: Option<RunKey>,
 }
 
 #[derive(Clone)]
@@ -91,6 +101,7 @@ impl MemoryStore {
             meters: BTreeMap::new(),
             retired: BTreeSet::new(),
             nodes: BTreeMap::new(),
+            sweeps: Vec::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), clock, failing: Arc::default(), loses_answer: Arc::default() }
     }
