@@ -115,6 +115,7 @@ macro_rules! store_conformance {
             two_settlements_of_one_call_at_once_free_nobody_elses_reservation,
             an_ask_that_meets_a_change_is_admitted_before_it_or_not_at_all,
             whatever_is_done_at_once_comes_through_and_the_figures_add_up,
+            of_nodes_that_claim_at_once_each_run_gets_one,
             a_value_has_the_same_digest_after_storing_as_before,
             millionths_add_up_to_exactly_one_and_print_so,
             a_clock_that_steps_back_refills_no_budget,

@@ -218,3 +218,33 @@ pub async fn whatever_is_done_at_once_comes_through_and_the_figures_add_up(f: &F
         assert!(events.windows(2).all(|pair| pair[1].prev_hash == pair[0].hash));
     }
 }
+
+pub async fn of_nodes_that_claim_at_once_each_run_gets_one(f: &Fixture) {
+    const RUNS: u64 = 40;
+    for number in 0..RUNS {
+        f.create(NewRun { owner: None, ..new_run("acme", number) }).await;
+    }
+    let start = Arc::new(tokio::sync::Barrier::new(4));
+    let mut claiming = JoinSet::new();
+    for number in 1..=4 {
+        assert!(f.leases.renew(node(number), "node").await.unwrap());
+        let (leases, start) = (Arc::clone(&f.leases), Arc::clone(&start));
+        claiming.spawn(async move {
+            start.wait().await;
+            let mut claimed = Vec::new();
+            // A page that came back empty may only have been in other hands.
+            for _ in 0..RUNS {
+                claimed.extend(leases.claim(node(number), 3).await.unwrap());
+            }
+            claimed
+        });
+    }
+    let mut claimed = claiming.join_all().await.concat();
+    claimed.sort_by_key(|head| head.run_key);
+    let keys: Vec<_> = claimed.iter().map(|head| head.run_key).collect();
+    assert_eq!(keys, (0..RUNS).map(|number| run_key("acme", number)).collect::<Vec<_>>(), "all, and none twice");
+    for head in claimed {
+        assert_eq!(f.head(head.run_key).await, head);
+        f.append(saying(&head, "mine")).await.unwrap();
+    }
+}

@@ -73,6 +73,7 @@ async fn a_node_on_a_full_disk(disk: &Disk, full_for: Duration) {
         assert!(now.end.is_none(), "a full disk ends no run: {:?}", now.end);
     }
     nothing_is_left_of_a_value_that_did_not_fit(disk, blobs.as_ref()).await;
+    a_store_that_cannot_be_made_is_reported(disk).await;
 
     disk.make_room();
     for run in &runs {
@@ -88,6 +89,16 @@ async fn a_node_on_a_full_disk(disk: &Disk, full_for: Duration) {
     }
     station.node.abandon().await;
     store.close().await;
+}
+
+/// Small files still fit where only their size is limited.
+async fn a_store_that_cannot_be_made_is_reported(disk: &Disk) {
+    if let Disk::Mounted(dir) = disk {
+        match SqliteStore::open(&dir.path().join("another"), SqliteOptions::default()).await {
+            Ok(_) => panic!("the store opens"),
+            Err(error) => assert_eq!(error.code(), "store-unavailable", "{error}"),
+        }
+    }
 }
 
 async fn nothing_is_left_of_a_value_that_did_not_fit(disk: &Disk, blobs: &FileBlobs) {

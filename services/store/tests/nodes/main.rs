@@ -6,6 +6,7 @@
 mod budgets;
 #[path = "../database/mod.rs"]
 mod database;
+mod page_limit;
 mod postgres_interruptions;
 mod station;
 mod texts;

@@ -91,12 +91,15 @@ impl Station {
     }
 
     pub(crate) async fn on_sqlite(dir: &Path, tools: Arc<FakeTools>) -> Self {
-        let blobs = Arc::new(MemoryBlobs::default());
-        Self::reopened(dir.to_owned(), blobs, tools).await
+        Self::on_sqlite_with(dir, SqliteOptions::default(), tools).await
     }
 
-    async fn reopened(dir: PathBuf, blobs: Arc<dyn Blobs>, tools: Arc<FakeTools>) -> Self {
-        let store = Arc::new(SqliteStore::open(&dir, SqliteOptions::default()).await.unwrap());
+    pub(crate) async fn on_sqlite_with(dir: &Path, options: SqliteOptions, tools: Arc<FakeTools>) -> Self {
+        Self::opened(dir.to_owned(), options, Arc::new(MemoryBlobs::default()), tools).await
+    }
+
+    async fn opened(dir: PathBuf, options: SqliteOptions, blobs: Arc<dyn Blobs>, tools: Arc<FakeTools>) -> Self {
+        let store = Arc::new(SqliteStore::open(&dir, options).await.unwrap());
         let station = Self::over(Arc::clone(&store), blobs, tools).await;
         Self { home: Home::Folder(dir, store), ..station }
     }
@@ -113,7 +116,7 @@ impl Station {
         match self.home {
             Home::Folder(dir, store) => {
                 store.close().await;
-                Self::reopened(dir, self.ports.blobs, self.tools).await
+                Self::opened(dir, SqliteOptions::default(), self.ports.blobs, self.tools).await
             }
             Home::Server(url) => {
                 // As if its lease had run out meanwhile.
