@@ -50,6 +50,7 @@ struct State {
     sweeps: Vec<Sweep>,
 }
 
+#[derive(Clone)]
 struct Sweep {
     switch: KillSwitch,
     /// The last run it has looked at.
