@@ -170,7 +170,7 @@ impl Schedule {
 
     pub(super) async fn fork(&mut self) {
         use signalbox_domain::run::advance::projection;
-        use signalbox_domain::run::control::fork;
+        use signalbox_domain::run::control::{Fork, fork};
         use signalbox_domain::run::decide::Context;
         use signalbox_ports::journal::{Created, Journal as _, NewRun};
         let Some((_, run)) = self.some_run() else { return };
@@ -181,7 +181,10 @@ impl Schedule {
         let actor = people::operator(run.tenant_id.as_str()).actor;
         let now = signalbox_ports::clock::Clock::now_micros(self.world.clock.as_ref());
         let context = Context { now: now.ms(), actor, expected_seq: None };
-        let Ok(events) = fork(&run, run_key, Some((run_id, false)), "a drill", &context) else { return };
+        let command_id = CommandId::new(self.dice.uuid());
+        let fresh = Some((run_id, false));
+        let order = Fork { run_key, fresh, command_id, scopes: &run.scopes, reason: "a drill" };
+        let Ok(events) = fork(&run, &order, &context) else { return };
         let mut envelope = None;
         for new in &events {
             match (&mut envelope, &new.event) {
