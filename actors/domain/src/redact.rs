@@ -3,12 +3,17 @@
 //! Five shapes are known: private keys, JSON Web Tokens, bearer credentials, provider API keys, and assignments such
 //! as `password=…`. Every pattern runs in linear time. What only looks like a secret stays as it is: hashes, UUIDs,
 //! counters of tokens, placeholders and prose are needed by later steps, and masking them would break those.
+//!
+//! [`scrub`] takes out values that are known to be secret, [`stream`] redacts a text that comes in pieces.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
+
+pub mod scrub;
+pub mod stream;
 
 /// What kind of secret was masked. It is all that is left of the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

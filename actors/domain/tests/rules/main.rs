@@ -13,6 +13,8 @@ mod isolation;
 mod kill_switches;
 mod readiness;
 mod redaction;
+mod redaction_cases;
 mod registry;
 mod schedules;
+mod scrubbing;
 mod throttles;
