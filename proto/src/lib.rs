@@ -11,6 +11,16 @@
 pub mod v1 {
     tonic::include_proto!("signalbox.v1");
 
+    impl std::fmt::Debug for ExecuteRequest {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("ExecuteRequest")
+                .field("call_id", &self.call_id)
+                .field("attempt", &self.attempt)
+                .field("tool_id", &self.tool_id)
+                .finish_non_exhaustive()
+        }
+    }
+
     /// The encoded file descriptors, for reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/signalbox_v1.bin"));
 }

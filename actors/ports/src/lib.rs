@@ -2,6 +2,9 @@
 //!
 //! Nothing here knows a vendor. Each trait is as small as its users need it.
 
+/// Memory that is wiped when it is dropped; part of what these traits promise.
+pub use zeroize;
+
 pub mod blobs;
 pub mod bus;
 pub mod clock;
@@ -10,6 +13,8 @@ pub mod governance;
 pub mod inbox;
 pub mod journal;
 pub mod leases;
+pub mod sealing;
+pub mod secrets;
 pub mod tools;
 
 #[cfg(feature = "memory")]

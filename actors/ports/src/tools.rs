@@ -1,5 +1,7 @@
 //! The way to the executors. The only function that reaches one consumes an [`Admitted`] (I1).
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use serde_json::Value;
 use signalbox_domain::ids::{CallId, RunId, StepId, TenantId, ToolId};
@@ -8,6 +10,7 @@ use signalbox_domain::run::step::CallResult;
 use tokio::sync::mpsc;
 
 use crate::journal::Admitted;
+use crate::secrets::SecretValue;
 
 /// What an executor is told beside the admission.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,8 +29,10 @@ pub struct CallOrder {
     pub tool_id: ToolId,
     /// Its version.
     pub tool_semver: String,
-    /// The raw arguments.
+    /// The raw arguments; secrets are handles in them.
     pub args: Value,
+    /// The values to be put in, by the JSON Pointer to their handles. Whatever else looks like a handle is data.
+    pub secrets: BTreeMap<String, SecretValue>,
     /// The most the call may use, per category; the executor must stop there.
     pub ceiling: Usage,
     /// How long it may take.

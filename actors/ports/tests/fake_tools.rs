@@ -61,6 +61,7 @@ fn order(head: &RunHead, number: u64) -> CallOrder {
         tool_id: fetch(),
         tool_semver: "1.0.0".into(),
         args: json!({}),
+        secrets: std::collections::BTreeMap::new(),
         ceiling: Usage::none(),
         timeout_ms: 1_000,
         constraints: Constraints::default(),

@@ -8,6 +8,7 @@ use signalbox_domain::run::replay::ReplayError;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::SubmissionError;
 use signalbox_ports::journal::StoreError;
+use signalbox_ports::sealing::SealError;
 
 /// Whoever calls, as its credential says.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,6 +110,9 @@ pub enum ApiError {
     /// The caller's scopes do not cover a tool (EXE-006).
     #[error("the scope `{0}` is needed")]
     ScopeMissing(String),
+    /// The submission holds something secret that cannot be sealed here (OVL-013).
+    #[error("the submission is not kept: {0}")]
+    Unsealable(SealError),
     /// The past state cannot be shown.
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -155,6 +159,7 @@ impl ApiError {
             Self::CommandIdConflict(_) => "command-id-conflict",
             Self::ToolsNotConfigured(_) => "agent_tools_not_configured",
             Self::ScopeMissing(_) => "tool_scope_missing",
+            Self::Unsealable(error) => error.code(),
             Self::Replay(error) => error.code(),
             Self::Overloaded { .. } => "overloaded",
             Self::Draining => "draining",
@@ -199,7 +204,7 @@ impl ApiError {
             Self::DeniedBefore { .. } => ErrorKind::PreconditionFailed,
             Self::NoSuchRun(_) | Self::NoSuchApproval(_) => ErrorKind::NotFound,
             Self::RunIdConflict(_) | Self::CommandIdConflict(_) => ErrorKind::Conflict,
-            Self::ToolsNotConfigured(_) => ErrorKind::Unconfigured,
+            Self::ToolsNotConfigured(_) | Self::Unsealable(_) => ErrorKind::Unconfigured,
             Self::ScopeMissing(_) => ErrorKind::PermissionDenied,
             Self::Replay(ReplayError::NoSuchPoint) => ErrorKind::Invalid,
             Self::Overloaded { .. } => ErrorKind::Overloaded,

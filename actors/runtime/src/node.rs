@@ -20,6 +20,7 @@ use signalbox_domain::run::event::{ApprovalDecision, RunEvent, RunSubmitted};
 use signalbox_domain::run::evolve::{evolve, submitted_run};
 use signalbox_domain::run::plan::StepKind;
 use signalbox_domain::run::replay::{At, reconstruct_state_at};
+use signalbox_domain::run::sealed::Part;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::{self, Submission, Submitter};
 use signalbox_domain::time::UnixMs;
@@ -31,6 +32,8 @@ use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{CommandClass, Delivered, Inbox, InboxCommand, WAITING_COMMANDS_MAX};
 use signalbox_ports::journal::{Created, Journal, NewRun, StoreError};
 use signalbox_ports::leases::Leases;
+use signalbox_ports::sealing::Sealing;
+use signalbox_ports::secrets::Secrets;
 use signalbox_ports::tools::Tools;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -46,6 +49,7 @@ use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
 use crate::sweeps::SweepsActor;
+use crate::values;
 use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
@@ -78,6 +82,10 @@ pub struct Ports {
     pub bus: Arc<dyn Bus>,
     /// The executors.
     pub tools: Arc<dyn Tools>,
+    /// Secrets.
+    pub secrets: Arc<dyn Secrets>,
+    /// Seals.
+    pub sealing: Arc<dyn Sealing>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Fresh ids.
@@ -200,6 +208,8 @@ impl Node {
             inbox: ports.inbox.clone(),
             blobs: ports.blobs.clone(),
             tools: ports.tools.clone(),
+            secrets: ports.secrets.clone(),
+            sealing: ports.sealing.clone(),
             clock: ports.clock.clone(),
             journal: JournalHandle::new(journal),
             governance: GovernanceHandle::new(governance, view),
@@ -301,6 +311,7 @@ impl NodeHandle {
         let mut submitted = submission::accept(submission, submitter, grants)?;
         self.check_tools(&submitted)?;
         submitted.grants.extend(submission::mint_grants(&submitted, now));
+        let submitted = self.seal(submitted).await?;
         let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
         match self.create(caller, submitted, Vec::new(), now).await? {
             (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status }),
@@ -323,6 +334,28 @@ impl NodeHandle {
             return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
         }
         Ok(())
+    }
+
+    /// The submission as it may be kept; what its redaction changed is sealed first (OVL-013).
+    async fn seal(&self, submitted: RunSubmitted) -> Result<RunSubmitted, ApiError> {
+        let shared = &self.inner.shared;
+        let (mut submitted, raw) = values::conceal(submitted).await?;
+        // A repeat has its seals already.
+        if raw.is_empty() || shared.store.find(&submitted.tenant_id, submitted.run_id).await?.is_some() {
+            return Ok(submitted);
+        }
+        for (part, document) in raw {
+            let (tenant, run_key) = (&submitted.tenant_id, submitted.run_key);
+            let sealed = values::seal(shared, tenant, run_key, &part, &document).await?;
+            let at = sealed.map_err(ApiError::Unsealable)?;
+            match part {
+                Part::Inputs => submitted.sealed.inputs = Some(at),
+                Part::Step(step) => {
+                    submitted.sealed.steps.insert(step, at);
+                }
+            }
+        }
+        Ok(submitted)
     }
 
     // First the missing tool, then the missing scope, and only then who owns the id (EXE-012).
@@ -421,6 +454,8 @@ impl NodeHandle {
         command: RunCommand,
     ) -> Result<CommandAnswer, ApiError> {
         let head = self.find(caller, run_id).await?;
+        // The inbox keeps it.
+        let command = command.redacted()?;
         let class = if command.stops() { CommandClass::Control } else { CommandClass::Other };
         // Pause, cancel and kill have a lane of their own that nothing else can fill (RUN-028).
         if class == CommandClass::Other && head.inbox_len >= WAITING_COMMANDS_MAX as u64 {

@@ -1,16 +1,21 @@
-//! Values on their way into the journal and out of it: redacted, and kept in the object store if they are big.
+//! Values on their way into the journal and out of it: redacted, kept in the object store if they are big, and sealed
+//! there if they are needed as they came.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 use signalbox_domain::canonical::{self, NumberNotExact};
-use signalbox_domain::ids::{StepId, TenantId};
+use signalbox_domain::ids::{RunKey, StepId, TenantId};
 use signalbox_domain::redact::redact_value;
 use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_domain::run::event::StoredValue;
+use signalbox_domain::run::event::{RunSubmitted, StoredValue};
+use signalbox_domain::run::sealed::{self, Part, SealedRef};
 use signalbox_ports::blobs::{Blobs, INLINE_BYTES_MAX};
 use signalbox_ports::journal::StoreError;
+use signalbox_ports::sealing::{SealContext, SealError};
+
+use crate::run::Shared;
 
 /// A value on its way into the journal: its digest, and what of it may be kept.
 pub(crate) struct Looked {
@@ -31,8 +36,73 @@ pub(crate) async fn look(value: Value) -> Result<Looked, StoreError> {
     if weight(&value, ASIDE_FROM) < ASIDE_FROM {
         return Ok(look_here(value));
     }
-    let aside = tokio::task::spawn_blocking(move || look_here(value)).await;
-    aside.map_err(|error| StoreError::Unknown(format!("a value could not be looked at: {error}")))
+    aside(move || look_here(value)).await
+}
+
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| StoreError::Unknown(format!("a value could not be looked at: {error}")))
+}
+
+/// Redacts a submission; beside it the raw form of what was changed.
+pub(crate) async fn conceal(mut submitted: RunSubmitted) -> Result<(RunSubmitted, Vec<(Part, Value)>), StoreError> {
+    let documents = submitted.plan.steps.iter().filter_map(|step| step.kind.document());
+    let total: usize = documents.chain([&submitted.inputs]).map(|document| weight(document, ASIDE_FROM)).sum();
+    let conceal = move || {
+        let raw = sealed::conceal(&mut submitted);
+        (submitted, raw)
+    };
+    if total < ASIDE_FROM { Ok(conceal()) } else { aside(conceal).await }
+}
+
+/// Keeps a document sealed.
+pub(crate) async fn seal(
+    shared: &Shared,
+    tenant: &TenantId,
+    run_key: RunKey,
+    part: &Part,
+    document: &Value,
+) -> Result<Result<SealedRef, SealError>, StoreError> {
+    let context = SealContext { tenant_id: tenant.clone(), run_key, part: part.clone() };
+    let sealed = match shared.sealing.seal(&context, document.to_string().as_bytes()) {
+        Ok(sealed) => sealed,
+        Err(error) => return Ok(Err(error)),
+    };
+    let size = sealed.len() as u64;
+    let sha256 = shared.blobs.put(tenant, sealed.into()).await?;
+    Ok(Ok(SealedRef { sha256, size, run_key }))
+}
+
+/// Documents that were opened, so that each is opened once. Nothing prints them.
+#[derive(Default)]
+pub(crate) struct Unsealed {
+    opened: HashMap<String, Arc<Value>>,
+}
+
+impl Unsealed {
+    /// A document of a run as its caller said it.
+    pub(crate) async fn open(
+        &mut self,
+        shared: &Shared,
+        tenant: &TenantId,
+        part: Part,
+        at: &SealedRef,
+    ) -> Result<Result<Arc<Value>, SealError>, StoreError> {
+        if let Some(document) = self.opened.get(&at.sha256) {
+            return Ok(Ok(document.clone()));
+        }
+        let missing = || StoreError::Unavailable(format!("the object {} is not in the object store", at.sha256));
+        let bytes = shared.blobs.get(tenant, &at.sha256).await?.ok_or_else(missing)?;
+        let context = SealContext { tenant_id: tenant.clone(), run_key: at.run_key, part };
+        let plain = match shared.sealing.open(&context, &bytes) {
+            Ok(plain) => plain,
+            Err(error) => return Ok(Err(error)),
+        };
+        let Ok(document) = serde_json::from_slice::<Value>(&plain) else { return Ok(Err(SealError::Damaged)) };
+        let document = Arc::new(document);
+        self.opened.insert(at.sha256.clone(), document.clone());
+        Ok(Ok(document))
+    }
 }
 
 fn look_here(value: Value) -> Looked {

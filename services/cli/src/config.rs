@@ -17,10 +17,12 @@ use signalbox_domain::governance::grant::{Constraints, Grant, GrantScope};
 use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
 use signalbox_domain::governance::throttle::BucketRule;
 use signalbox_domain::ids::{ActorId, GrantId, IdError, SwitchId, TenantId, ToolId};
+use signalbox_domain::redact::redact_text;
 use signalbox_domain::time::UnixMs;
 use signalbox_server::{ServeLimits, WatchLimits};
 
 use crate::failure::Failure;
+use crate::secrets::{SealingKeyEntry, SecretEntry};
 
 /// The address that is listened on unless something else is said.
 pub(crate) const LISTEN_DEFAULT: SocketAddr =
@@ -48,6 +50,10 @@ pub(crate) struct Config {
     pub(crate) throttles: Vec<BucketRule>,
     /// Shared grants. What the file no longer names is revoked.
     pub(crate) grants: Vec<GrantEntry>,
+    /// Secrets that tools may be given: where each comes from, and who may use it. The file never holds one.
+    pub(crate) secrets: Vec<SecretEntry>,
+    /// Keys that seal what may not lie anywhere in clear. The first seals, all of them open.
+    pub(crate) sealing_keys: Vec<SealingKeyEntry>,
     /// Executors beside the bundled tools.
     pub(crate) executors: Vec<ExecutorEntry>,
     /// Hosts that may lie in private networks, such as an internal feed: each with the addresses it may have. Everything
@@ -187,7 +193,7 @@ impl Config {
 
     /// The same from text; the error is in words, with the place.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let config: Self = toml::from_str(text).map_err(|error| place_of(text, &error))?;
         config.check()?;
         Ok(config)
     }
@@ -200,7 +206,10 @@ impl Config {
         })?;
         each("budgets", &self.budgets, |budget| budget.validate().map_err(|error| error.to_string()))?;
         each("throttles", &self.throttles, |rule| rule.validate().map_err(|error| error.to_string()))?;
-        // Not while the text is read: the reader's errors quote the line.
+        each("secrets", &self.secrets, SecretEntry::check)?;
+        distinct("secrets", self.secrets.iter().map(|secret| secret.rule.secret_id.as_str()))?;
+        distinct("sealingKeys", self.sealing_keys.iter().map(|key| key.key_id.as_str()))?;
+        // Not while the text is read: the reader's errors quote what they found.
         self.store.as_ref().map_or(Ok(()), StoreAddress::check)?;
         distinct("switches", self.switches.iter().map(|switch| switch.switch_id.as_str()))?;
         distinct("budgets", self.budgets.iter().map(|budget| budget.budget_id.as_str()))?;
@@ -291,6 +300,18 @@ pub(crate) fn file_actor() -> Result<ActorId, IdError> {
     ActorId::new(FILE_ACTOR)
 }
 
+/// What is wrong, and at which line and name. The line itself may hold a secret, so it is not quoted.
+fn place_of(text: &str, error: &toml::de::Error) -> String {
+    let problem = redact_text(error.message()).into_owned();
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return problem };
+    let line = 1 + before.matches('\n').count();
+    let begun = before.rsplit('\n').next().unwrap_or_default();
+    match begun.split_once('=') {
+        Some((name, _)) => format!("line {line}, `{}`: {problem}", name.trim()),
+        None => format!("line {line}: {problem}"),
+    }
+}
+
 fn each<T>(list: &str, items: &[T], check: impl Fn(&T) -> Result<(), String>) -> Result<(), String> {
     for (index, item) in items.iter().enumerate() {
         check(item).map_err(|problem| format!("{list}[{index}]: {problem}"))?;
@@ -329,6 +350,7 @@ mod tests {
         let config = Config::parse(&all).unwrap();
         assert_eq!((config.switches.len(), config.budgets.len(), config.throttles.len()), (1, 1, 1));
         assert_eq!((config.grants.len(), config.executors.len(), config.exemptions.len()), (1, 1, 1));
+        assert_eq!((config.secrets.len(), config.sealing_keys.len()), (1, 1));
         assert!(config.limits.runs_active_max.is_some() && config.limits.store_bytes_max.is_some());
     }
 
@@ -342,6 +364,23 @@ mod tests {
             let refused = Config::parse(&format!("store = \"{other}\"")).unwrap_err();
             assert!(refused.contains("postgres://") && !refused.contains("not-a-real-secret"), "{refused}");
             assert!(!other.parse::<StoreAddress>().unwrap_err().contains("not-a-real-secret"));
+        }
+    }
+
+    #[test]
+    fn a_secret_that_was_written_into_the_file_is_not_repeated_by_the_error() {
+        for line in [
+            "secrets = \"FAKE-value-of-mine\"",
+            "[[secrets]]\nvalue = \"FAKE-value-of-mine\"",
+            "[[secrets]]\nfrom = \"FAKE-value-of-mine\"",
+            "[[secrets]]\nfrom = { env = \"FAKE-value-of-mine\" }",
+            "[[secrets]]\nfrom = { value = \"FAKE-value-of-mine\" }",
+            "[[sealingKeys]]\nkeyId = \"a\"\nfrom = \"FAKE-value-of-mine\"",
+            "[[sealingKeys]]\nkey = \"FAKE-value-of-mine\"",
+        ] {
+            let problem = Config::parse(line).unwrap_err();
+            assert!(!problem.contains("FAKE"), "{problem}");
+            assert!(problem.starts_with("line "), "{problem}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use signalbox_domain::redact::redact_text;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -63,7 +64,8 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]: {}", self.code, self.message)?;
+        // It may repeat what was typed.
+        write!(f, "error[{}]: {}", self.code, redact_text(&self.message))?;
         if let Some(next) = &self.next {
             write!(f, "\nnext: {next}")?;
         }
@@ -115,6 +117,7 @@ fn hint(code: &str) -> Option<&'static str> {
         "store-schema-newer" => "it was written by a newer signalbox; use that version, or another --data or --store",
         "store-not-durable" => "turn fsync and full_page_writes on at the PostgreSQL server, and restart it",
         "identity-not-configured" => "listen on a loopback address, such as --listen 127.0.0.1:7420",
+        "sealing-key-missing" => "see [[sealingKeys]] in deploy/signalbox.example.toml",
         "listen-failed" => "choose another address with --listen, or stop whoever listens there",
         "agent_tools_not_configured" => "bind the tool to an executor under [[executors]] of the configuration file",
         "page-token-invalid" => "start again at the first page, without --page-token",

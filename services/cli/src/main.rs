@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use signalbox_domain::redact::redact_text;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::Cli;
@@ -20,6 +21,7 @@ mod follow;
 mod governance_file;
 mod journal_file;
 mod output;
+mod secrets;
 mod wire;
 
 fn main() -> ExitCode {
@@ -59,9 +61,23 @@ fn report(failure: &Failure) -> ExitCode {
     failure.exit.into()
 }
 
+/// Standard error without what looks like a secret: a log may repeat what came in from outside.
+struct RedactedLog;
+
+impl std::io::Write for RedactedLog {
+    // One call is one record.
+    fn write(&mut self, record: &[u8]) -> std::io::Result<usize> {
+        std::io::stderr().write_all(redact_text(&String::from_utf8_lossy(record)).as_bytes())?;
+        Ok(record.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
 // Quiet unless something is wrong; `RUST_LOG` says otherwise.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let colour = std::io::stderr().is_terminal() && output::colour_wanted();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| RedactedLog).with_ansi(colour).init();
 }

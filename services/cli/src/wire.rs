@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 use crate::config::{Config, LimitsEntry, StoreAddress};
 use crate::failure::Failure;
 use crate::governance_file;
+use crate::secrets::{ConfiguredSecrets, key_ring};
 
 /// A running node.
 pub(crate) struct Station {
@@ -101,6 +102,10 @@ pub(crate) async fn start(
         let applied = governance_file::apply(store.governance.as_ref(), config, clock.now()).await?;
         tracing::info!(?applied, "the configuration is applied");
     }
+    let secrets = ConfiguredSecrets::new(config.map(|config| config.secrets.as_slice()).unwrap_or_default());
+    // With a database, several nodes must read what one of them has sealed: a key in one data folder would not do.
+    let own_key = address.is_none().then_some(data);
+    let keys = key_ring(config.map(|config| config.sealing_keys.as_slice()).unwrap_or_default(), own_key)?;
     let uris = config.iter().flat_map(|config| &config.executors).map(|executor| Endpoint::Uri(executor.uri.clone()));
     let exemptions = config.map(|config| config.exemptions.clone()).unwrap_or_default();
     let endpoints = std::iter::once(Endpoint::InProcess(bundled_tools(data, exemptions.clone()))).chain(uris);
@@ -117,6 +122,8 @@ pub(crate) async fn start(
         blobs: blobs.clone(),
         bus: Arc::new(LocalBus::new()),
         tools: Arc::new(tools),
+        secrets: Arc::new(secrets),
+        sealing: Arc::new(keys),
         clock: clock.clone(),
         ids: ids.clone(),
     };

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use signalbox_domain::redact::redact_text;
 use signalbox_domain::run::submission::SubmissionError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -43,14 +44,15 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal without details.
+    /// A refusal without details. What it repeats of the request may hold a secret, and errors end up in logs.
     pub fn new(kind: ErrorKind, code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind, code: code.into(), message: message.into(), details: BTreeMap::new() }
+        let message = redact_text(&message.into()).into_owned();
+        Self { kind, code: code.into(), message, details: BTreeMap::new() }
     }
     /// The same with one more fact for machines.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
-        self.details.insert(key, value.into());
+        self.details.insert(key, redact_text(&value.into()).into_owned());
         self
     }
     /// Stable code.
@@ -85,6 +87,7 @@ impl From<ApiError> for Refusal {
             | ApiError::DeniedBefore { .. }
             | ApiError::Draining
             | ApiError::AnswerPending
+            | ApiError::Unsealable(_)
             | ApiError::Store(_)
             | ApiError::Internal(_) => refusal,
         }
@@ -104,6 +107,7 @@ fn field_of(error: &SubmissionError) -> String {
         SubmissionError::UnknownTool { .. } => "plan.steps".to_owned(),
         SubmissionError::UnknownAgent(_) => "rootAgentId".to_owned(),
         SubmissionError::UnknownMode(_) | SubmissionError::ModeNotAvailable(_) => "mode".to_owned(),
+        SubmissionError::SecretInId(_) => "plan".to_owned(),
         SubmissionError::BadBudget { index, .. } => format!("budgets[{index}]"),
     }
 }

@@ -1,4 +1,4 @@
-//! The journal on SQLite and on PostgreSQL, and blobs in an object store.
+//! The journal on SQLite and on PostgreSQL, and blobs in an object store, sealed where they must be.
 //!
 //! [`SqliteStore`] keeps every store port in one database file of one data directory; [`PostgresStore`] keeps them in a
 //! PostgreSQL that any number of nodes share. What may be written is decided by `signalbox_domain::run::append::judge`, the
@@ -12,9 +12,11 @@ mod governance;
 mod open_error;
 mod postgres;
 mod rows;
+mod sealing;
 mod sqlite;
 
 pub use blobs::FileBlobs;
 pub use open_error::OpenError;
 pub use postgres::{PostgresOptions, PostgresStore};
+pub use sealing::{KeyError, KeyRing, SEALING_KEY_BYTES, fresh_sealing_key};
 pub use sqlite::{Probe, SqliteOptions, SqliteStore};

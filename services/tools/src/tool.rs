@@ -4,6 +4,7 @@
 //! reserved for it, and the bounds of its grant, and it answers with what it did and what that measurably used.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -42,8 +43,8 @@ pub struct Descriptor {
     pub recovery: Recovery,
 }
 
-/// One call, as it is handed to a tool.
-#[derive(Debug, Clone)]
+/// One call, as it is handed to a tool. What is printed of it holds no arguments: there may be secrets in them.
+#[derive(Clone)]
 pub struct ToolCall {
     /// The call; also its idempotency key.
     pub call_id: CallId,
@@ -57,7 +58,8 @@ pub struct ToolCall {
     pub step_id: StepId,
     /// The tool.
     pub tool_id: ToolId,
-    /// The arguments, read strictly. Their shape is for the tool to check.
+    /// The arguments, read strictly, with the values of granted secrets in the place of their handles. Their shape is for
+    /// the tool to check.
     pub args: Value,
     /// The most the call may use; the tool must stop there.
     pub ceiling: Usage,
@@ -68,6 +70,15 @@ pub struct ToolCall {
     /// Fires when the call is cancelled or its deadline has passed. The future of a tool without side effects is
     /// dropped at the same time. A tool with side effects gets a moment to say what it has done.
     pub cancelled: CancellationToken,
+}
+
+impl fmt::Debug for ToolCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCall")
+            .field("call_id", &self.call_id)
+            .field("tool_id", &self.tool_id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ToolCall {

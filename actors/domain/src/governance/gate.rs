@@ -15,11 +15,11 @@ use crate::governance::budget::MeteredBudget;
 use crate::governance::change::GovernanceState;
 use crate::governance::cost;
 use crate::governance::grant::{Grant, GrantQuery, resolve_grant};
-use crate::governance::isolation::{HostExemption, IsolationGround, check_isolation, touches};
+use crate::governance::isolation::{HostExemption, IsolationGround, SecretRule, check_isolation, touches};
 use crate::governance::kill_switch::decide_execution;
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
-use crate::ids::GrantId;
+use crate::ids::{GrantId, SecretId};
 use crate::quantity::{BudgetCategory, Micros, Usage};
 use crate::registry::family_meta;
 use crate::time::UnixMs;
@@ -93,6 +93,8 @@ pub struct Attempt<'a> {
     pub scopes: &'a [String],
     /// The arguments, bound and unredacted.
     pub args: &'a Value,
+    /// The secrets at the handles in the arguments, by JSON Pointer.
+    pub secrets: &'a BTreeMap<String, SecretId>,
     /// What has arrived for the run.
     pub control: ControlState,
     /// The call was admitted before and is to be sent again under the reservation it still holds (I2): it neither asks
@@ -121,6 +123,8 @@ pub struct Snapshot<'a> {
     pub throttled: Option<Throttled>,
     /// Hosts that may lie inside, by the operator's configuration.
     pub exempt: &'a [HostExemption],
+    /// Who may use which secret, by the operator's configuration.
+    pub secrets: &'a [SecretRule],
 }
 
 /// What the gate says.
@@ -336,10 +340,9 @@ fn isolation(
         let pass = Pass { code: "not-asked", detail: Cow::Borrowed("there is no grant whose bounds could be checked") };
         return (Ok(pass), &CHECKS_INSIDE);
     };
-    let touches = touches(&attempt.target.tool_id, attempt.args);
+    let touches = touches(&attempt.target.tool_id, attempt.args, attempt.secrets);
     let checks: &'static [&'static str] = if touches.urls.is_empty() { &CHECKS_INSIDE } else { &CHECKS_EGRESS };
-    // No secret can be configured yet, so every handle is refused.
-    let ground = IsolationGround { target: attempt.target, secrets: &[], exempt: snapshot.exempt };
+    let ground = IsolationGround { target: attempt.target, secrets: snapshot.secrets, exempt: snapshot.exempt };
     let answer = match check_isolation(&touches, &grant.constraints, &ground) {
         Ok(()) => Ok(Pass::ok("secrets, files and hosts lie inside the grant")),
         Err(denial) => Err(Objection::deny(denial.code(), denial.to_string())),

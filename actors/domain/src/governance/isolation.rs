@@ -3,6 +3,8 @@
 //! What a call would touch is read off its arguments before anything is resolved or opened. The executor enforces the
 //! same bounds again where it opens and connects; this is the check that stands in the journal.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,9 +17,6 @@ pub use crate::governance::egress::{
     check_url, is_private_or_loopback_host, match_host_pattern,
 };
 
-/// The key of a secret handle in arguments: `{"$secret": "id"}`.
-pub const SECRET_KEY: &str = "$secret";
-
 /// What a call would touch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Touches<'a> {
@@ -29,16 +28,16 @@ pub struct Touches<'a> {
     pub run_files: Vec<&'a str>,
     /// HTTP methods it would use.
     pub methods: Vec<&'a str>,
-    /// Secrets it would use.
-    pub secret_ids: Vec<SecretId>,
+    /// Secrets it would use: those at the handles of its plan, never what a bound value says.
+    pub secret_ids: Vec<&'a SecretId>,
     /// What in the arguments could not be read, so that nobody knows what it would touch.
     pub unreadable: Option<&'static str>,
 }
 
-/// Reads off the arguments what a call of this tool would touch. Of `source.fetch`, what begins with `http://` or
+/// Reads off the arguments and the handles in them what a call of this tool would touch. Of `source.fetch`, what begins with `http://` or
 /// `https://` is a URL and everything else a file.
-pub fn touches<'a>(tool_id: &ToolId, args: &'a Value) -> Touches<'a> {
-    let mut touches = Touches::default();
+pub fn touches<'a>(tool_id: &ToolId, args: &'a Value, secrets: &'a BTreeMap<String, SecretId>) -> Touches<'a> {
+    let mut touches = Touches { secret_ids: secrets.values().collect(), ..Touches::default() };
     match tool_id.as_str() {
         "web.fetch" => match args.get("url") {
             Some(Value::String(url)) => touches.urls.push(url),
@@ -71,24 +70,7 @@ pub fn touches<'a>(tool_id: &ToolId, args: &'a Value) -> Touches<'a> {
             None => touches.methods.push(if tool_id.as_str() == "notify.send" { "POST" } else { "GET" }),
         }
     }
-    find_secrets(args, &mut touches);
     touches
-}
-
-fn find_secrets(args: &Value, touches: &mut Touches<'_>) {
-    match args {
-        Value::Array(items) => items.iter().for_each(|item| find_secrets(item, touches)),
-        Value::Object(members) => {
-            if let Some(handle) = members.get(SECRET_KEY) {
-                match handle.as_str().map(SecretId::new) {
-                    Some(Ok(id)) if members.len() == 1 => touches.secret_ids.push(id),
-                    Some(_) | None => touches.unreadable = Some("a secret is written {\"$secret\": \"id\"}"),
-                }
-            }
-            members.values().for_each(|member| find_secrets(member, touches));
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 /// Who may use a secret. It never holds the secret itself.

@@ -2,12 +2,15 @@
 //!
 //! One pass, from the outside in, and never inside a bound value: what a tool gave cannot bind anything by itself. A literal
 //! key `$from` is written `$$from`; one `$` is taken off any key that starts with `$$`.
+//!
+//! A handle `{"$secret": "id"}` is seen in the same pass and stays as it is. Where it stands is noted: only there the
+//! secret's value is put in when the call is sent, so that what a tool gave cannot ask for a secret either (CAP-013).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::ids::StepId;
+use crate::ids::{SecretId, StepId};
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::StoredValue;
 use crate::run::step::StepState;
@@ -23,6 +26,9 @@ pub enum BindingError {
     /// Not of the form `{"$from": "/…"}`.
     #[error("a binding must be an object with the single key `$from` and a JSON Pointer, not `{0}`")]
     Malformed(String),
+    /// Not of the form `{"$secret": "…"}`.
+    #[error("a secret is written {{\"$secret\": \"id\"}}, alone in its object; a literal key is written `$$secret`")]
+    SecretMalformed,
     /// The pointer leads nowhere.
     #[error("the binding `{0}` leads nowhere: bind to /inputs/… or /steps/<stepId>/output/…")]
     NotFound(String),
@@ -39,6 +45,7 @@ impl BindingError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "binding-malformed",
+            Self::SecretMalformed => "secret-handle-malformed",
             Self::NotFound(_) => "binding-not-found",
             Self::TooDeep => "json-too-deep",
             Self::TooLarge => "json-too-large",
@@ -46,11 +53,52 @@ impl BindingError {
     }
 }
 
+/// The key of a secret's handle in arguments.
+pub const SECRET_KEY: &str = "$secret";
+
+/// Arguments with every binding replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Bound {
+    /// The arguments; secrets are still handles.
+    pub value: Value,
+    /// The secret at each handle, by the JSON Pointer to it. Whatever else looks like a handle is data.
+    pub secrets: BTreeMap<String, SecretId>,
+}
+
+/// True if arguments of a plan hold a handle.
+pub fn names_secret(args: &Value) -> bool {
+    match args {
+        Value::Object(members) => {
+            !members.contains_key("$from") && (members.contains_key(SECRET_KEY) || members.values().any(names_secret))
+        }
+        Value::Array(items) => items.iter().any(names_secret),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// What bindings read from.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    /// The run.
+    pub run: &'a RunEnvelope,
+    /// What stands under `/inputs`, unredacted.
+    pub inputs: &'a Value,
+    /// The loaded output of a finished step.
+    pub output: &'a dyn Fn(&StepId) -> Option<Value>,
+}
+
 /// The steps whose outputs the arguments bind to.
 pub fn steps_bound(args: &Value) -> BTreeSet<StepId> {
     let mut pointers = Vec::new();
     collect(args, 0, &mut pointers);
     pointers.into_iter().filter_map(|pointer| output_step(&pointer)).collect()
+}
+
+/// True if the arguments bind to the inputs.
+pub fn reads_inputs(args: &Value) -> bool {
+    let mut pointers = Vec::new();
+    collect(args, 0, &mut pointers);
+    pointers.iter().any(|pointer| under(pointer, "/inputs").is_some())
 }
 
 fn output_step(pointer: &str) -> Option<StepId> {
@@ -76,15 +124,19 @@ fn collect(value: &Value, depth: usize, pointers: &mut Vec<String>) {
     }
 }
 
-/// Replaces every binding. `output` gives the loaded output of a finished step; a skipped step's output is `null`.
-pub fn bind(args: &Value, run: &RunEnvelope, output: &dyn Fn(&StepId) -> Option<Value>) -> Result<Value, BindingError> {
-    Binder { run, output, bytes_left: BOUND_BYTES_MAX }.replace(args, 0)
+/// Replaces every binding; a skipped step's output is `null`.
+pub fn bind(args: &Value, sources: Sources<'_>) -> Result<Bound, BindingError> {
+    let mut binder = Binder { sources, bytes_left: BOUND_BYTES_MAX, place: String::new(), secrets: BTreeMap::new() };
+    let value = binder.replace(args, 0)?;
+    Ok(Bound { value, secrets: binder.secrets })
 }
 
 struct Binder<'a> {
-    run: &'a RunEnvelope,
-    output: &'a dyn Fn(&StepId) -> Option<Value>,
+    sources: Sources<'a>,
     bytes_left: usize,
+    /// The JSON Pointer to where the binder is, in the bound arguments.
+    place: String,
+    secrets: BTreeMap<String, SecretId>,
 }
 
 impl Binder<'_> {
@@ -99,22 +151,41 @@ impl Binder<'_> {
                     if members.len() != 1 {
                         return Err(BindingError::Malformed(brief(value)));
                     }
-                    let bound = resolve(pointer, self.run, self.output)?;
+                    let bound = resolve(pointer, self.sources)?;
                     self.measure(&bound, depth)?;
                     return Ok(bound);
+                }
+                if let Some(handle) = members.get(SECRET_KEY) {
+                    let id = handle.as_str().and_then(|id| SecretId::new(id).ok()).filter(|_| members.len() == 1);
+                    self.secrets.insert(self.place.clone(), id.ok_or(BindingError::SecretMalformed)?);
+                    return Ok(value.clone());
                 }
                 let mut bound = Map::new();
                 for (key, member) in members {
                     let key = if key.starts_with("$$") { key[1..].to_owned() } else { key.clone() };
-                    bound.insert(key, self.replace(member, depth + 1)?);
+                    let member = self.replace_in(&key, member, depth)?;
+                    bound.insert(key, member);
                 }
                 Ok(Value::Object(bound))
             }
             Value::Array(items) => {
-                items.iter().map(|item| self.replace(item, depth + 1)).collect::<Result<_, _>>().map(Value::Array)
+                let items = items.iter().enumerate();
+                items
+                    .map(|(index, item)| self.replace_in(&index.to_string(), item, depth))
+                    .collect::<Result<_, _>>()
+                    .map(Value::Array)
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(value.clone()),
         }
+    }
+
+    fn replace_in(&mut self, token: &str, member: &Value, depth: usize) -> Result<Value, BindingError> {
+        let here = self.place.len();
+        self.place.push('/');
+        self.place.push_str(&token.replace('~', "~0").replace('/', "~1"));
+        let bound = self.replace(member, depth + 1);
+        self.place.truncate(here);
+        bound
     }
 
     // What a tool gave counts like what the plan says: neither may make arguments that are too deep or too large.
@@ -133,19 +204,19 @@ impl Binder<'_> {
     }
 }
 
-fn resolve(pointer: &str, run: &RunEnvelope, output: &dyn Fn(&StepId) -> Option<Value>) -> Result<Value, BindingError> {
+fn resolve(pointer: &str, sources: Sources<'_>) -> Result<Value, BindingError> {
     let missing = || BindingError::NotFound(pointer.chars().take(200).collect());
     if let Some(rest) = under(pointer, "/inputs") {
-        return run.inputs.pointer(rest).cloned().ok_or_else(missing);
+        return sources.inputs.pointer(rest).cloned().ok_or_else(missing);
     }
     let rest = under(pointer, "/steps").and_then(|rest| rest.strip_prefix('/')).ok_or_else(missing)?;
     let (id, rest) = rest.split_once('/').ok_or_else(missing)?;
     let step = StepId::new(unescape(id)).map_err(|_| missing())?;
     let rest = under(&format!("/{rest}"), "/output").map(str::to_owned).ok_or_else(missing)?;
-    match run.step_state(&step) {
+    match sources.run.step_state(&step) {
         Some(StepState::Skipped { .. }) => Ok(Value::Null),
         Some(StepState::Done { .. }) => {
-            output(&step).and_then(|value| value.pointer(&rest).cloned()).ok_or_else(missing)
+            (sources.output)(&step).and_then(|value| value.pointer(&rest).cloned()).ok_or_else(missing)
         }
         _ => Err(missing()),
     }

@@ -1,5 +1,7 @@
 //! From a ready step to the events that admit, refuse, throttle or redispatch its call.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::governance::budget::{BudgetVerdict, MeterReading, check_budget};
@@ -8,7 +10,7 @@ use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
 use crate::identity::Actor;
-use crate::ids::{AgentId, BudgetId, CallId};
+use crate::ids::{AgentId, BudgetId, CallId, SecretId};
 use crate::quantity::{Micros, Usage};
 use crate::run::append::{Ask, NewEvent, pending_of};
 use crate::run::envelope::{RunEnvelope, RunToolCallRecord};
@@ -36,6 +38,8 @@ pub struct Prepared {
     pub args_hash: String,
     /// The arguments as they are kept.
     pub redacted_args: StoredValue,
+    /// The secrets at the handles in the arguments, by JSON Pointer.
+    pub secrets: BTreeMap<String, SecretId>,
 }
 
 impl RunEnvelope {
@@ -133,6 +137,7 @@ pub fn admit(prepared: &Prepared, admissible: &Admissible, now: UnixMs) -> Ask {
         tool_semver: admissible.tool_semver.clone(),
         args_hash: prepared.args_hash.clone(),
         redacted_args: prepared.redacted_args.clone(),
+        secrets: prepared.secrets.clone(),
         grant_id: admissible.grant.grant_id.clone(),
         attempt: 1,
         recovery: admissible.recovery,

@@ -318,6 +318,7 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         scopes: fork.scopes.to_vec(),
         plan: (*run.plan).clone(),
         inputs: (*run.inputs).clone(),
+        sealed: run.sealed.clone(),
         // No grants are copied: whoever forks must be granted anew.
         grants: Vec::new(),
         budgets: run.run_budgets.iter().map(|own| budget_of(run_id, &own.budget)).collect(),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{Actor, Role};
 use crate::ids::{ApprovalId, BranchId, StepId};
+use crate::redact::{redact_text, redact_value};
 use crate::run::append::NewEvent;
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{ApprovalDecision, Overrides};
@@ -101,6 +102,44 @@ impl RunCommand {
             | Self::OperatorStep { reason, .. }
             | Self::DecideApproval { reason, .. } => reason,
         }
+    }
+}
+
+impl RunCommand {
+    /// The command as it may lie in the inbox and in the journal.
+    ///
+    /// # Errors
+    /// New arguments that hold something that looks like a secret: they would be used as they are kept.
+    pub fn redacted(mut self) -> Result<Self, Denial> {
+        let redact = |text: &mut String| {
+            if let std::borrow::Cow::Owned(redacted) = redact_text(text) {
+                *text = redacted;
+            }
+        };
+        match &mut self {
+            Self::Pause { reason }
+            | Self::Resume { reason }
+            | Self::Cancel { reason }
+            | Self::ChooseBranch { reason, .. }
+            | Self::OperatorStep { reason, .. } => redact(reason),
+            Self::Kill { reason, blamed_id } => {
+                redact(reason);
+                blamed_id.iter_mut().for_each(redact);
+            }
+            Self::DecideApproval { reason, subject_digest, .. } => {
+                redact(reason);
+                subject_digest.iter_mut().for_each(redact);
+            }
+            Self::RetryWithChanges { reason, overrides, .. } => {
+                redact(reason);
+                overrides.model_binding.iter_mut().chain(&mut overrides.mode).for_each(redact);
+                if overrides.params.values().any(|args| redact_value(args).1) {
+                    let what = "`params` hold something that looks like a secret; use a handle {\"$secret\": \"id\"}";
+                    return Err(Denial::OverrideNotAllowed(what.to_owned()));
+                }
+            }
+        }
+        Ok(self)
     }
 }
 

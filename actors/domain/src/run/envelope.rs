@@ -10,7 +10,9 @@ use crate::catalog::Recovery;
 use crate::governance::budget::MeteredBudget;
 use crate::governance::grant::Grant;
 use crate::identity::Actor;
-use crate::ids::{AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId};
+use crate::ids::{
+    AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, SecretId, StageId, StepId, TenantId, ToolId,
+};
 use crate::quantity::{Micros, Usage};
 use crate::run::event::{
     ApprovalDecision, ApprovalReason, ArtifactRef, CallError, CallOutcome, DecisionLabel, Evidence, PauseCause,
@@ -18,6 +20,7 @@ use crate::run::event::{
 };
 use crate::run::ledger::RunCostLedger;
 use crate::run::plan::{ApprovalRequirement, Plan};
+use crate::run::sealed::SealedPlan;
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
 use crate::time::{UnixMicros, UnixMs};
@@ -79,8 +82,11 @@ pub struct RunEnvelope {
     pub permitted_step: Option<StepId>,
     /// The plan; steps keep this order.
     pub plan: Arc<Plan>,
-    /// What bindings read under `/inputs`.
+    /// What bindings read under `/inputs`, redacted.
     pub inputs: Arc<Value>,
+    /// Where the unredacted form of plan and inputs lies, if redaction changed them.
+    #[serde(default, skip_serializing_if = "SealedPlan::is_empty")]
+    pub sealed: SealedPlan,
     /// One state for each step of the plan, in its order.
     pub steps: Vec<StepState>,
     /// How often each step was begun anew; names its next call.
@@ -149,6 +155,9 @@ pub struct RunToolCallRecord {
     pub args_hash: String,
     /// The arguments after redaction.
     pub redacted_args: StoredValue,
+    /// The secrets it was given, by JSON Pointer into its arguments.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretId>,
     /// How it stands.
     pub outcome: CallOutcome,
     /// What it cost.

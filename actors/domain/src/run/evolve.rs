@@ -92,6 +92,7 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
         permitted_step: None,
         plan: Arc::new(submitted.plan.clone()),
         inputs: Arc::new(submitted.inputs.clone()),
+        sealed: submitted.sealed.clone(),
         steps: vec![StepState::Pending; submitted.plan.steps.len()],
         step_attempts: BTreeMap::new(),
         tool_calls: Vec::new(),
@@ -216,6 +217,7 @@ fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
         tool_semver: pending.tool_semver.clone(),
         args_hash: pending.args_hash.clone(),
         redacted_args: pending.redacted_args.clone(),
+        secrets: pending.secrets.clone(),
         outcome: CallOutcome::Pending,
         cost_units: crate::quantity::Micros::ZERO,
         scope_check_result_id: pending.scope_check_result_id.clone(),
@@ -308,6 +310,7 @@ fn call_refused(run: &mut RunEnvelope, refused: &CallRefused) {
         tool_semver: String::new(),
         args_hash: refused.args_hash.clone(),
         redacted_args: refused.redacted_args.clone(),
+        secrets: BTreeMap::new(),
         outcome: refused.outcome,
         cost_units: refused.charged.get(crate::quantity::BudgetCategory::CostUnits),
         scope_check_result_id: format!("{}/scope", refused.call_id),
@@ -460,6 +463,7 @@ fn rewind(run: &mut RunEnvelope, from: &StepId, overrides: &crate::run::event::O
                 (overrides.params.get(&step.step_id), &mut step.kind)
             {
                 *args = new.clone();
+                run.sealed.steps.remove(&step.step_id);
             }
         }
         run.plan = Arc::new(plan);

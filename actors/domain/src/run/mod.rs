@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod plan;
 pub mod progress;
 pub mod replay;
+pub mod sealed;
 pub mod settle;
 pub mod standing;
 pub mod status;

@@ -1,5 +1,7 @@
 //! What a caller submits, checked as a whole before anything is written.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -7,11 +9,14 @@ use crate::canonical;
 use crate::governance::budget::{Budget, BudgetScope, OnExceeded};
 use crate::governance::grant::{Constraints, Grant, GrantScope};
 use crate::identity::Actor;
-use crate::ids::{AgentId, BudgetId, GrantId, PipelineId, RunId, RunKey, TenantId, ToolId};
+use crate::ids::{AgentId, BudgetId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId};
 use crate::json::{self, JsonError};
 use crate::quantity::{BudgetCategory, Micros};
+use crate::redact::redact_text;
+use crate::run::binding::names_secret;
 use crate::run::event::RunSubmitted;
-use crate::run::plan::{Plan, PlanError, Step};
+use crate::run::plan::{Plan, PlanError, Step, StepKind};
+use crate::run::sealed::SealedPlan;
 use crate::time::UnixMs;
 
 /// The five modes (MOD-005).
@@ -115,6 +120,9 @@ pub enum SubmissionError {
     /// A mode that this version cannot run.
     #[error("the mode `{0}` is not available in this version")]
     ModeNotAvailable(String),
+    /// An id that looks like a secret. It is not repeated here.
+    #[error("{0} looks like a secret; ids are shown and kept as they are, so choose another")]
+    SecretInId(&'static str),
     /// A budget that makes no sense.
     #[error("budget {index}: {problem}")]
     BadBudget {
@@ -136,6 +144,7 @@ impl SubmissionError {
             Self::UnknownAgent(_) => "unknown-agent",
             Self::UnknownMode(_) => "unknown-mode",
             Self::ModeNotAvailable(_) => "mode-not-available",
+            Self::SecretInId(_) => "secret-in-id",
             Self::BadBudget { .. } => "bad-budget",
         }
     }
@@ -195,7 +204,10 @@ pub fn accept(
     grants: Vec<Grant>,
 ) -> Result<RunSubmitted, SubmissionError> {
     let submission_hash = submission_hash(&submission)?;
+    let ids_are_open = [submission.pipeline_id.as_ref().map(PipelineId::as_str), submission.pipeline_semver.as_deref()];
+    check_open("pipelineId or pipelineSemver", ids_are_open.into_iter().flatten())?;
     let plan = submission.plan.into_plan();
+    plan.steps.iter().try_for_each(check_step_ids)?;
     plan.validate()?;
     for step in &plan.steps {
         if let Some(tool_id) = step.kind.tool_id()
@@ -231,12 +243,32 @@ pub fn accept(
         scopes: submitter.scopes,
         plan,
         inputs: submission.inputs,
+        sealed: SealedPlan::default(),
         grants,
         budgets,
         provenance_bundle_id: submitter.run_key.derive("provenance", "root", 0).to_string(),
         submission_hash,
         carried_outputs: Vec::new(),
     })
+}
+
+/// Ids stand everywhere in clear, so none of them may be a secret.
+fn check_step_ids(step: &Step) -> Result<(), SubmissionError> {
+    let branches = match &step.kind {
+        StepKind::Branch { branches } => branches.as_slice(),
+        _ => &[],
+    };
+    check_open("a stepId", [step.step_id.as_str()])?;
+    check_open("a stageId", step.stage_id.as_ref().map(StageId::as_str))?;
+    check_open("a stepId of dependsOnStepIds", step.depends_on_step_ids.iter().map(StepId::as_str))?;
+    check_open("a branchId", branches.iter().map(|branch| branch.branch_id.as_str()))
+}
+
+fn check_open<'a>(what: &'static str, ids: impl IntoIterator<Item = &'a str>) -> Result<(), SubmissionError> {
+    match ids.into_iter().any(|id| matches!(redact_text(id), Cow::Owned(_))) {
+        true => Err(SubmissionError::SecretInId(what)),
+        false => Ok(()),
+    }
 }
 
 /// The digest that tells a repeat from another run under the same id (EXE-010).
@@ -305,6 +337,12 @@ pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
     let mut tools: Vec<&ToolId> = submitted.plan.steps.iter().filter_map(|step| step.kind.tool_id()).collect();
     tools.sort();
     tools.dedup();
+    // Whoever is to be given a secret needs a grant that names it.
+    let named = |step: &Step, tool: &ToolId| match &step.kind {
+        StepKind::Tool { tool_id, args } => tool_id == tool && names_secret(args),
+        _ => false,
+    };
+    tools.retain(|tool| !submitted.plan.steps.iter().any(|step| named(step, tool)));
     tools.retain(|tool| crate::catalog::entry(tool).is_some_and(crate::catalog::CatalogEntry::is_bounded));
     tools.into_iter().filter_map(|tool| mint(submitted, tool, now)).collect()
 }

@@ -12,10 +12,11 @@ use signalbox_domain::governance::gate::{
     exceeded_by_store, gate,
 };
 use signalbox_domain::governance::grant::{Constraints, Grant, GrantScope};
+use signalbox_domain::governance::isolation::SecretRule;
 use signalbox_domain::governance::kill_switch::SwitchScope;
 use signalbox_domain::governance::target::Target;
 use signalbox_domain::governance::throttle::Throttled;
-use signalbox_domain::ids::{BucketId, BudgetId, GrantId};
+use signalbox_domain::ids::{BucketId, BudgetId, GrantId, SecretId};
 use signalbox_domain::quantity::{BudgetCategory, Micros};
 use signalbox_domain::time::UnixMs;
 
@@ -29,6 +30,8 @@ struct Case {
     configured: Option<&'static str>,
     scopes: Vec<String>,
     args: Value,
+    secrets: BTreeMap<String, SecretId>,
+    rules: Vec<SecretRule>,
     control: ControlState,
     redispatch: bool,
     current: bool,
@@ -47,6 +50,8 @@ fn case() -> Case {
         configured: Some("1.0.0"),
         scopes: vec!["tool:memory.read".to_owned()],
         args: json!({"key": "a"}),
+        secrets: BTreeMap::new(),
+        rules: vec![],
         control: ControlState::None,
         redispatch: false,
         current: true,
@@ -83,6 +88,7 @@ impl Case {
             configured_semver: self.configured,
             scopes: &self.scopes,
             args: &self.args,
+            secrets: &self.secrets,
             control: self.control,
             redispatch: self.redispatch,
             now: NOW,
@@ -98,6 +104,7 @@ impl Case {
                 grant_uses: &self.uses,
                 throttled: self.throttled.clone(),
                 exempt: &[],
+                secrets: &self.rules,
             },
         )
     }
@@ -344,8 +351,36 @@ fn a_call_outside_the_bounds_of_its_grant_is_denied_by_its_code() {
     assert_eq!(code("http://example.com/", hosts()).0, "scheme-not-allowed");
     assert_eq!(code("https://localhost/", Constraints::default()).0, "ssrf-loopback");
     assert!(code("https://example.org/", hosts()).1.contains("add it there"));
-    let secret = case().with(|case| case.args = json!({"auth": {"$secret": "mail"}}));
-    assert_eq!(secret.denial().0, "secret-not-granted");
+}
+
+#[test]
+fn each_denial_of_a_secret_has_its_code_and_a_released_one_is_admitted() {
+    let mail = SecretId::new("mail").unwrap();
+    let rule = SecretRule {
+        secret_id: mail.clone(),
+        tenant_id: tenant("acme"),
+        agent_ids: vec![target().agent_id],
+        tool_ids: vec![tool("memory.read")],
+    };
+    let asks = |rules: Vec<SecretRule>, named: &[&SecretId]| {
+        case().with(|case| {
+            case.args = json!({"auth": {"$secret": "mail"}});
+            case.secrets = [("/auth".to_owned(), mail.clone())].into();
+            case.rules = rules;
+            case.grants[0].constraints.secret_ids = Some(named.iter().map(|&id| id.clone()).collect());
+        })
+    };
+    assert!(matches!(asks(vec![rule.clone()], &[&mail]).decide().verdict, Verdict::Admit(_)));
+    let foreign = SecretRule { tenant_id: tenant("umbrella"), agent_ids: vec![], tool_ids: vec![], ..rule.clone() };
+    assert_eq!(asks(vec![foreign], &[&mail]).denial().0, "cross-tenant");
+    let agents = SecretRule { agent_ids: vec![], tool_ids: vec![], ..rule.clone() };
+    assert_eq!(asks(vec![agents], &[&mail]).denial().0, "agent-not-permitted");
+    let tools = SecretRule { tool_ids: vec![], ..rule.clone() };
+    assert_eq!(asks(vec![tools], &[&mail]).denial().0, "tool-not-permitted");
+    assert_eq!(asks(vec![rule], &[]).denial().0, "secret-not-granted");
+    assert_eq!(asks(vec![], &[&mail]).denial().0, "secret-not-granted", "there is no such secret");
+    let data = case().with(|case| case.args = json!({"auth": {"$secret": "mail"}}));
+    assert!(matches!(data.decide().verdict, Verdict::Admit(_)), "what a tool gave asks for nothing");
 }
 
 #[test]

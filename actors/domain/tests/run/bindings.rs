@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use signalbox_domain::ids::StepId;
-use signalbox_domain::run::binding::{BOUND_BYTES_MAX, BindingError, DEPTH_MAX, bind, steps_bound};
+use signalbox_domain::run::binding::{
+    BOUND_BYTES_MAX, BindingError, DEPTH_MAX, Sources, bind, names_secret, steps_bound,
+};
 use signalbox_domain::run::event::StoredValue;
 
 use crate::given::{Story, answered, fork_in_the_road, optional, step_id, tool, when};
@@ -22,7 +24,8 @@ fn bound(args: Value, output: Value) -> Result<Value, BindingError> {
         Some(StoredValue::Inline(value)) => Some(value.clone()),
         Some(StoredValue::Blob { .. }) | None => None,
     };
-    bind(&args, &story.run, &loaded)
+    let sources = Sources { run: &story.run, inputs: &story.run.inputs, output: &loaded };
+    bind(&args, sources).map(|bound| bound.value)
 }
 
 fn refused(args: Value) -> &'static str {
@@ -78,7 +81,10 @@ fn a_step_on_a_branch_that_was_not_taken_gives_null() {
     let mut story = Story::started(vec![way, when(tool("left", &[]), "way", "left"), tool("end", &["left"])]);
     story.command(crate::given::choose("right")).unwrap();
     let args = json!({"$from": "/steps/left/output/x"});
-    assert_eq!(bind(&args, &story.run, &|_| None).unwrap(), Value::Null);
+    assert_eq!(
+        bind(&args, Sources { run: &story.run, inputs: &story.run.inputs, output: &|_| None }).unwrap().value,
+        Value::Null
+    );
 }
 
 #[test]
@@ -145,4 +151,36 @@ fn the_steps_that_arguments_need_are_known_beforehand() {
         "c": {"$$from": "/steps/three/output"}, "d": {"$from": "/steps/bad id/output"},
     });
     assert_eq!(steps_bound(&args).into_iter().collect::<Vec<_>>(), ["one", "two"].map(step_id));
+}
+
+#[test]
+fn a_handle_stays_as_it_is_and_its_place_is_noted() {
+    let args = json!({
+        "auth": [{"$secret": "mail"}], "a/b~c": {"$secret": "pay"}, "data": {"$from": "/steps/done/output"},
+        "literal": {"$$secret": "mail"},
+    });
+    assert!(names_secret(&args) && !names_secret(&args["literal"]) && !names_secret(&args["data"]));
+    let hostile = json!({"$secret": "mail", "deep": [{"$secret": "pay"}]});
+    let story = story(hostile.clone());
+    let loaded = |_: &StepId| Some(hostile.clone());
+    let inputs = json!({"$secret": "mail"});
+    let bound = bind(&args, Sources { run: &story.run, inputs: &inputs, output: &loaded }).unwrap();
+    let places: Vec<_> = bound.secrets.iter().map(|(place, id)| (place.as_str(), id.as_str())).collect();
+    assert_eq!(places, [("/auth/0", "mail"), ("/a~1b~0c", "pay")]);
+    for (place, id) in places {
+        assert_eq!(bound.value.pointer(place), Some(&json!({"$secret": id})));
+    }
+    assert_eq!(bound.value["data"], hostile, "what a tool gave is data");
+    assert_eq!(bound.value["literal"], json!({"$secret": "mail"}), "and so is what is written with two dollars");
+    let whole =
+        bind(&json!({"$from": "/inputs"}), Sources { run: &story.run, inputs: &inputs, output: &loaded }).unwrap();
+    assert!(whole.secrets.is_empty());
+}
+
+#[test]
+fn a_handle_that_is_not_written_as_one_is_refused() {
+    for args in [json!({"$secret": 1}), json!({"$secret": "mail", "also": 1}), json!({"x": [{"$secret": "not an id"}]})]
+    {
+        assert_eq!(refused(args), "secret-handle-malformed");
+    }
 }

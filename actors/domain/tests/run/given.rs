@@ -322,6 +322,7 @@ impl Story {
             args: args.clone(),
             args_hash: canonical::digest(args).unwrap(),
             redacted_args: StoredValue::Inline(args.clone()),
+            secrets: std::collections::BTreeMap::new(),
             step,
         }
     }

@@ -5,10 +5,12 @@
 
 mod blobs;
 mod clock;
+mod secrets;
 mod store;
 mod tools;
 
 pub use blobs::MemoryBlobs;
 pub use clock::{ManualClock, SequentialIds};
+pub use secrets::{FakeSeal, MemorySecrets};
 pub use store::{Backup, MemoryStore};
 pub use tools::FakeTools;

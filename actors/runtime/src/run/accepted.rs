@@ -1,5 +1,6 @@
 //! After the journal has accepted: only now the memory changes, and calls go out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ractor::ActorRef;
@@ -98,12 +99,13 @@ impl State {
             tool_id: record.tool_id.clone(),
             tool_semver: record.tool_semver.clone(),
             args: ready.args,
+            secrets: BTreeMap::new(),
             ceiling: record.estimated_usage.clone(),
             timeout_ms: record.timeout_ms,
             constraints: ready.constraints,
         };
         self.out.insert(record.call_id, record.tool_id.clone());
-        dispatch::send(self.outside(myself), admitted, order, ready.permit);
+        dispatch::send(self.outside(myself), admitted, order, ready.secrets, ready.permit);
     }
 
     pub(super) fn cancel_calls(&mut self, myself: &ActorRef<Msg>) {

@@ -1,5 +1,7 @@
 //! Steps that are ready: arguments are bound, the gate is asked, and what it says becomes asks and facts.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use signalbox_domain::canonical;
 use signalbox_domain::governance::budget::OnExceeded;
@@ -7,16 +9,19 @@ use signalbox_domain::governance::gate::{self, Attempt, ControlState, Snapshot, 
 use signalbox_domain::governance::grant::Constraints;
 use signalbox_domain::governance::target::Target;
 use signalbox_domain::run::append::NewEvent;
-use signalbox_domain::run::binding::{self, BindingError};
+use signalbox_domain::run::binding::{self, Bound};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::plan::{Step, StepKind};
+use signalbox_domain::run::sealed::{Part, SealedRef};
 use signalbox_domain::run::{approval, call};
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::StoreError;
+use signalbox_ports::sealing::SealError;
 use signalbox_ports::tools::Permit;
 
 use super::{Draft, Held, State, add};
+use crate::dispatch::Handles;
 use crate::values;
 
 /// A wait at a bucket shorter than this is not journalled (ADM-018).
@@ -25,9 +30,24 @@ const THROTTLE_JOURNALLED_FROM_SECONDS: u64 = 5;
 /// A call ready to go once it is admitted.
 pub(super) struct Ready {
     pub(super) args: Value,
+    pub(super) secrets: Handles,
     pub(super) constraints: Constraints,
     pub(super) permit: Permit,
     pub(super) target: Target,
+}
+
+/// Why a step's arguments are not there.
+pub(super) enum Unready {
+    /// The step fails, by this event.
+    Fails(Box<NewEvent>),
+    /// What they are sealed with is missing; they are there once it is back.
+    Waits,
+}
+
+impl Unready {
+    fn fails(step: &Step, code: &str, message: &str) -> Self {
+        Self::Fails(Box::new(call::fail_step(step, code, message)))
+    }
 }
 
 /// Whether a call may be sent again.
@@ -51,15 +71,22 @@ impl State {
             if self.held.get(&step.step_id).is_some_and(|held| held.until > boot) {
                 continue;
             }
-            if let StepKind::Approval { subject, .. } = &step.kind {
-                let events = self.question(scratch, &step, subject, now).await?;
-                add(scratch, &mut draft.facts, events, now);
-                continue;
-            }
-            let prepared = match self.prepare(scratch, &step).await? {
-                Ok(prepared) => prepared,
-                Err(problem) => {
-                    add(scratch, &mut draft.facts, vec![problem], now);
+            let prepared = match &step.kind {
+                StepKind::Approval { .. } => self.question(scratch, &step, now).await?.map(Err),
+                _ => self.prepare(scratch, &step).await?.map(Ok),
+            };
+            let prepared = match prepared {
+                Ok(Ok(prepared)) => prepared,
+                Ok(Err(question)) => {
+                    add(scratch, &mut draft.facts, question, now);
+                    continue;
+                }
+                Err(Unready::Fails(problem)) => {
+                    add(scratch, &mut draft.facts, vec![*problem], now);
+                    continue;
+                }
+                Err(Unready::Waits) => {
+                    self.hold(&step.step_id, boot);
                     continue;
                 }
             };
@@ -70,56 +97,86 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn question(
+    async fn question(
         &mut self,
         scratch: &RunEnvelope,
         step: &Step,
-        subject: &Value,
         now: UnixMs,
-    ) -> Result<Vec<NewEvent>, StoreError> {
-        Ok(match self.bind(scratch, subject).await? {
-            Err(error) => vec![call::fail_step(step, error.code(), &error.to_string())],
-            Ok(bound) => {
-                let looked = values::look(bound).await?;
-                let stored = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;
-                approval::request(scratch, step, &looked.value, stored, now).into_iter().collect()
-            }
-        })
+    ) -> Result<Result<Vec<NewEvent>, Unready>, StoreError> {
+        let bound = match self.bind(scratch, step).await? {
+            Ok(bound) => bound,
+            Err(unready) => return Ok(Err(unready)),
+        };
+        let looked = values::look(bound.value).await?;
+        let stored = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;
+        Ok(Ok(approval::request(scratch, step, &looked.value, stored, now).into_iter().collect()))
     }
 
-    pub(super) async fn bind(
+    /// What the step's bindings stand in, as the caller said it, with every binding replaced.
+    async fn bind(&mut self, scratch: &RunEnvelope, step: &Step) -> Result<Result<Bound, Unready>, StoreError> {
+        let Some(document) = step.kind.document() else {
+            return Ok(Err(Unready::fails(step, "internal", "the step binds nothing")));
+        };
+        let opened = match scratch.sealed.steps.get(&step.step_id) {
+            Some(at) => Some(self.unsealed(scratch, step, Part::Step(step.step_id.clone()), at).await?),
+            None => None,
+        };
+        let inputs = match &scratch.sealed.inputs {
+            Some(at) if binding::reads_inputs(document) => Some(self.unsealed(scratch, step, Part::Inputs, at).await?),
+            Some(_) | None => None,
+        };
+        let (opened, inputs) = match (opened.transpose(), inputs.transpose()) {
+            (Ok(opened), Ok(inputs)) => (opened, inputs),
+            (Err(unready), _) | (_, Err(unready)) => return Ok(Err(unready)),
+        };
+        let document = opened.as_deref().unwrap_or(document);
+        self.outputs.load(self.shared.blobs.as_ref(), scratch, binding::steps_bound(document)).await?;
+        let inputs = inputs.as_deref().unwrap_or(&scratch.inputs);
+        let sources = binding::Sources { run: scratch, inputs, output: &|step| self.outputs.get(step) };
+        Ok(binding::bind(document, sources).map_err(|error| Unready::fails(step, error.code(), &error.to_string())))
+    }
+
+    async fn unsealed(
         &mut self,
         scratch: &RunEnvelope,
-        args: &Value,
-    ) -> Result<Result<Value, BindingError>, StoreError> {
-        self.outputs.load(self.shared.blobs.as_ref(), scratch, binding::steps_bound(args)).await?;
-        Ok(binding::bind(args, scratch, &|step| self.outputs.get(step)))
+        step: &Step,
+        part: Part,
+        at: &SealedRef,
+    ) -> Result<Result<Arc<Value>, Unready>, StoreError> {
+        let opened = self.unsealed.open(&self.shared, &scratch.tenant_id, part, at).await?;
+        Ok(opened.map_err(|error| match error {
+            SealError::Damaged => Unready::fails(step, error.code(), &error.to_string()),
+            SealError::NoKey | SealError::UnknownKey(_) | SealError::Failed => {
+                tracing::warn!(run = %self.run.run_id, step = %step.step_id, %error, "held");
+                Unready::Waits
+            }
+        }))
     }
 
-    /// The step's call with its arguments bound; or the event that fails the step.
+    /// The step's call with its arguments bound.
     pub(super) async fn prepare(
         &mut self,
         scratch: &RunEnvelope,
         step: &Step,
-    ) -> Result<Result<call::Prepared, NewEvent>, StoreError> {
-        let (StepKind::Tool { args, .. }, Some(target)) = (&step.kind, scratch.target_of(step)) else {
-            return Ok(Err(call::fail_step(step, "internal", "the step makes no call")));
+    ) -> Result<Result<call::Prepared, Unready>, StoreError> {
+        let Some(target) = scratch.target_of(step) else {
+            return Ok(Err(Unready::fails(step, "internal", "the step makes no call")));
         };
-        let args = match self.bind(scratch, args).await? {
-            Ok(args) => args,
-            Err(error) => return Ok(Err(call::fail_step(step, error.code(), &error.to_string()))),
+        let bound = match self.bind(scratch, step).await? {
+            Ok(bound) => bound,
+            Err(unready) => return Ok(Err(unready)),
         };
-        let looked = values::look(args).await?;
+        let looked = values::look(bound.value).await?;
         let args_hash = match &looked.digest {
             Ok(hash) => hash.clone(),
             Err(error) => {
-                return Ok(Err(call::fail_step(step, canonical::NumberNotExact::CODE, &error.to_string())));
+                return Ok(Err(Unready::fails(step, canonical::NumberNotExact::CODE, &error.to_string())));
             }
         };
         let redacted_args = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;
-        let args = looked.value;
+        let (args, secrets) = (looked.value, bound.secrets);
         let call_id = scratch.next_call_id(step);
-        Ok(Ok(call::Prepared { call_id, step: step.clone(), target, args, args_hash, redacted_args }))
+        Ok(Ok(call::Prepared { call_id, step: step.clone(), target, args, args_hash, redacted_args, secrets }))
     }
 
     /// Asks the gate about one call; `true` if the run ends or pauses over it and no other may be asked about.
@@ -152,6 +209,7 @@ impl State {
                 Some(permit) => {
                     let ready = Ready {
                         args: prepared.args.clone(),
+                        secrets: prepared.secrets.clone(),
                         constraints: admissible.grant.constraints.clone(),
                         permit,
                         target: prepared.target.clone(),
@@ -211,6 +269,7 @@ impl State {
             configured_semver: semver,
             scopes: &scratch.scopes,
             args: &prepared.args,
+            secrets: &prepared.secrets,
             control: ControlState::None,
             redispatch,
             now,
@@ -225,6 +284,7 @@ impl State {
             grant_uses: &scratch.grant_uses,
             throttled,
             exempt: &self.shared.exempt,
+            secrets: self.shared.secrets.rules(),
         };
         gate::gate(&attempt, &snapshot)
     }
@@ -241,6 +301,7 @@ impl State {
             Verdict::Admit(admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
                 Some(permit) => Admission::Ready(Box::new(Ready {
                     args: prepared.args.clone(),
+                    secrets: prepared.secrets.clone(),
                     constraints: admissible.grant.constraints,
                     permit,
                     target: prepared.target.clone(),

@@ -25,6 +25,8 @@ use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::{AppendError, Journal, StoreError};
+use signalbox_ports::sealing::Sealing;
+use signalbox_ports::secrets::Secrets;
 use signalbox_ports::tools::Tools;
 
 use crate::buckets::BucketsHandle;
@@ -35,7 +37,7 @@ use crate::journal::JournalHandle;
 use crate::leases::Lease;
 use crate::load::keep_snapshot;
 use crate::progress::ProgressHub;
-use crate::values::Outputs;
+use crate::values::{Outputs, Unsealed};
 use asking::Ready;
 
 /// A run with nothing to do for this long is parked: its actor stops, and the journal brings it back.
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<dyn Inbox>,
     pub(crate) blobs: Arc<dyn Blobs>,
     pub(crate) tools: Arc<dyn Tools>,
+    pub(crate) secrets: Arc<dyn Secrets>,
+    pub(crate) sealing: Arc<dyn Sealing>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) journal: JournalHandle,
     pub(crate) governance: GovernanceHandle,
@@ -104,6 +108,7 @@ pub(crate) struct State {
     held: HashMap<StepId, Held>,
     store_trouble: u32,
     outputs: Outputs,
+    unsealed: Unsealed,
     snapshot_at: u64,
     idle_since: Option<BootInstant>,
     timer: Option<tokio::task::JoinHandle<()>>,
@@ -161,6 +166,7 @@ impl Actor for Run {
             held: HashMap::new(),
             store_trouble: 0,
             outputs: Outputs::default(),
+            unsealed: Unsealed::default(),
             idle_since: None,
             timer: None,
         };
@@ -241,6 +247,7 @@ impl State {
         Outside {
             tools: self.shared.tools.clone(),
             blobs: self.shared.blobs.clone(),
+            secrets: self.shared.secrets.clone(),
             hub: self.shared.hub.clone(),
             tenant: self.run.tenant_id.clone(),
             run: self.run.run_key,

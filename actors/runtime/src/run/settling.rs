@@ -11,7 +11,7 @@ use signalbox_domain::run::{call, sweep};
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::journal::StoreError;
 
-use super::asking::Admission;
+use super::asking::{Admission, Unready};
 use super::{Draft, Msg, State, add};
 use crate::dispatch;
 
@@ -88,7 +88,8 @@ impl State {
                         Ok(prepared) if prepared.args_hash == orphan.args_hash => {
                             self.admission(scratch, &prepared, now).await
                         }
-                        Ok(_) | Err(_) => Admission::Refused,
+                        Err(Unready::Waits) => Admission::Later,
+                        Ok(_) | Err(Unready::Fails(_)) => Admission::Refused,
                     };
                     match again {
                         Admission::Ready(ready) => {
@@ -101,7 +102,7 @@ impl State {
                 }
                 Recover::AskOutcome => {
                     self.out.insert(orphan.call_id, orphan.tool_id.clone());
-                    dispatch::ask_outcome(self.outside(myself), orphan.tool_id, orphan.call_id);
+                    dispatch::ask_outcome(self.outside(myself), orphan.tool_id, orphan.call_id, orphan.secrets);
                 }
                 Recover::Unknown => self.give_up(&orphan.call_id),
                 Recover::Cancel => {

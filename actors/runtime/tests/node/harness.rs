@@ -20,7 +20,7 @@ use signalbox_domain::time::UnixMs;
 use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::governance::Governance;
-use signalbox_ports::memory::{FakeTools, MemoryBlobs, MemoryStore, SequentialIds};
+use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs, MemorySecrets, MemoryStore, SequentialIds};
 use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, NodeHandle, Ports};
 
 /// The clock of a paused tokio runtime.
@@ -99,6 +99,8 @@ impl World {
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(DeadBus),
             tools: tools.clone(),
+            secrets: Arc::new(MemorySecrets::default()),
+            sealing: Arc::new(FakeSeal::new()),
             clock,
             ids: Arc::new(SequentialIds::default()),
         };
@@ -109,7 +111,13 @@ impl World {
 
     /// The node is gone as if killed: nothing of it runs on. Another starts on the same store.
     pub(crate) async fn crash(&mut self) {
+        self.crash_and_come_back_with(|_| {}).await;
+    }
+
+    /// The same, onto other ports.
+    pub(crate) async fn crash_and_come_back_with(&mut self, change: impl FnOnce(&mut Ports)) {
         self.node.abandon().await;
+        change(&mut self.ports);
         let (node, _) = Node::start(NodeConfig::default(), self.ports.clone()).await.unwrap();
         self.node = node;
     }

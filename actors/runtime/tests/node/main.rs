@@ -12,6 +12,8 @@ mod parking;
 mod plans;
 mod recovery;
 mod rollback;
+mod sealed;
+mod secrets;
 mod submission;
 mod supervision;
 mod sweeping;

@@ -98,6 +98,7 @@ impl Executor {
             ceiling: Some(wire::usage_out(&order.ceiling)),
             timeout_ms: order.timeout_ms.clamp(1, TIMEOUT_MS_MAX),
             constraints_json: constraints.into(),
+            secrets: order.secrets.iter().map(|(at, value)| (at.clone(), value.expose().to_owned())).collect(),
         })
     }
 
@@ -196,7 +197,8 @@ impl Executor {
         if status.code() == Code::OutOfRange {
             return answer::protocol_error("a message is larger than allowed");
         }
-        tracing::debug!(executor = self.name, %status, "a call was lost");
+        // Its words may hold anything, also what the call was given.
+        tracing::debug!(executor = self.name, code = ?status.code(), "a call was lost");
         unknown(&format!("the conversation with the executor broke off ({:?})", status.code()))
     }
 
@@ -271,7 +273,7 @@ async fn cancel(mut client: ToolExecutorClient<WatchedChannel>, executor: String
     let request = v1::CancelRequest { call_id: call.to_string() };
     match timeout(SHORT_ANSWER_MAX, client.cancel(request)).await {
         Ok(Ok(_)) => {}
-        Ok(Err(status)) => tracing::debug!(executor, %call, %status, "a cancellation was not taken"),
+        Ok(Err(status)) => tracing::debug!(executor, %call, code = ?status.code(), "a cancellation was not taken"),
         Err(_) => tracing::debug!(executor, %call, "a cancellation was not answered"),
     }
 }

@@ -1,5 +1,6 @@
 //! A request to execute, read strictly.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,6 +9,7 @@ use signalbox_domain::governance::grant::Constraints;
 use signalbox_domain::ids::{CallId, RunId, StepId, TenantId, ToolId};
 use signalbox_domain::json::{Limits, parse_as};
 use signalbox_domain::quantity::Usage;
+use signalbox_domain::run::binding::SECRET_KEY;
 use signalbox_proto::v1;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +19,6 @@ use crate::tool::ToolCall;
 use crate::wire::{self, WireError};
 
 /// A request that makes sense.
-#[derive(Debug)]
 pub(super) struct Order {
     pub(super) call_id: CallId,
     pub(super) tool_id: ToolId,
@@ -48,8 +49,10 @@ impl Order {
         // Absent bounds would mean no bounds: whoever means that has to say `{}`.
         let constraints = parse_as(&request.constraints_json, Limits::DEFAULT)
             .map_err(|error| WireError(format!("constraints_json: {error}")))?;
-        let subject = json!([request.tenant_id, request.run_id, request.step_id, request.tool_id, args]);
+        let subject = json!([request.tenant_id, request.run_id, request.step_id, request.tool_id, &args]);
+        // The values of secrets are no part of it: they may change, and the call is still the same.
         let fingerprint = canonical::digest(&subject).map_err(|error| WireError(format!("args_json: {error}")))?;
+        let args = with_secrets(args, request.secrets)?;
         Ok(Self {
             call_id: field("call_id", &request.call_id)?,
             tool_id: field("tool_id", &request.tool_id)?,
@@ -83,6 +86,17 @@ impl Order {
             cancelled,
         }
     }
+}
+
+/// Puts the values in at their handles, and nowhere else.
+fn with_secrets(mut args: Value, secrets: HashMap<String, String>) -> Result<Value, WireError> {
+    for (pointer, secret) in secrets {
+        match args.pointer_mut(&pointer) {
+            Some(handle) if handle.get(SECRET_KEY).is_some_and(Value::is_string) => *handle = Value::String(secret),
+            Some(_) | None => return Err(WireError("secrets: each stands at a handle in args_json".to_owned())),
+        }
+    }
+    Ok(args)
 }
 
 fn field<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> Result<T, WireError> {

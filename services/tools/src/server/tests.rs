@@ -33,6 +33,7 @@ fn request() -> v1::ExecuteRequest {
         ceiling: None,
         timeout_ms: 1_000,
         constraints_json: "{}".into(),
+        secrets: Default::default(),
     }
 }
 
@@ -117,6 +118,39 @@ async fn a_call_sent_twice_at_once_runs_once_and_both_hear_its_end() {
     let (second, third, ()) = tokio::join!(second, third, async { go.notify_one() });
     assert_eq!((second.outcome(), third.outcome()), (Outcome::Ok, Outcome::Ok));
     assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_value_of_a_secret_takes_the_place_of_its_handle_and_of_nothing_else() {
+    let (seen, args) = tokio::sync::mpsc::unbounded_channel();
+    let mut args = args;
+    let server = ScriptedTool::new(move |call, _| {
+        assert!(!format!("{call:?}").contains("FAKE"));
+        seen.send(call.args).unwrap();
+        async { done() }
+    })
+    .server();
+    let given = json!({"auth": [{"$secret": "mail"}], "data": {"$secret": "mail"}, "n": 1});
+    let secrets = |pointer: &str, value: &str| [(pointer.to_owned(), value.to_owned())].into();
+    let request = v1::ExecuteRequest {
+        args_json: given.to_string().into(),
+        secrets: secrets("/auth/0", "FAKE-value-1"),
+        ..request()
+    };
+    assert!(!format!("{request:?}").contains("FAKE"));
+    assert_eq!(result(&server, request.clone()).await.outcome(), Outcome::Ok);
+    let wanted = json!({"auth": ["FAKE-value-1"], "data": {"$secret": "mail"}, "n": 1});
+    assert_eq!(args.recv().await.unwrap(), wanted);
+    // The same call with a value that has changed since is still the same call.
+    let again = v1::ExecuteRequest { attempt: 2, secrets: secrets("/auth/0", "FAKE-value-2"), ..request.clone() };
+    assert_eq!(result(&server, again).await.outcome(), Outcome::Ok);
+    for pointer in ["/n", "/nowhere", "", "/auth"] {
+        let call_id = "00000000-0000-0000-0000-000000000009".into();
+        let astray = v1::ExecuteRequest { call_id, secrets: secrets(pointer, "FAKE-value-1"), ..request.clone() };
+        let refused = result(&server, astray).await;
+        assert_eq!((refused.outcome(), refused.error_code.as_str()), (Outcome::NotStarted, "request-invalid"));
+        assert!(!refused.error_message.contains("FAKE"), "{}", refused.error_message);
+    }
 }
 
 #[tokio::test(start_paused = true)]

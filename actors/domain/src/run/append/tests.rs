@@ -80,6 +80,7 @@ fn pending(call: u128, reservations: Vec<Reservation>) -> CallPending {
         tool_semver: "1.0.0".into(),
         args_hash: String::new(),
         redacted_args: StoredValue::Inline(json!({})),
+        secrets: BTreeMap::new(),
         grant_id: GrantId::new("grant").unwrap(),
         attempt: 1,
         recovery: Recovery::Idempotent,

@@ -1,12 +1,14 @@
 //! Calls: admitted, settled, refused, and what came too late.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::StoredValue;
 use crate::catalog::Recovery;
 use crate::governance::budget::MeterReading;
 use crate::governance::gate::StageAnswer;
-use crate::ids::{AgentId, BudgetId, CallId, GrantId, StageId, StepId, ToolId};
+use crate::ids::{AgentId, BudgetId, CallId, GrantId, SecretId, StageId, StepId, ToolId};
 use crate::quantity::{Micros, Usage};
 use crate::time::UnixMs;
 
@@ -30,6 +32,9 @@ pub struct CallPending {
     pub args_hash: String,
     /// The arguments after redaction.
     pub redacted_args: StoredValue,
+    /// The secrets whose values are put in at the handles in the arguments, by JSON Pointer (CAP-013).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretId>,
     /// The grant that allowed it.
     pub grant_id: GrantId,
     /// From 1.

@@ -14,6 +14,7 @@ use crate::governance::grant::Grant;
 use crate::identity::{Actor, Visibility};
 use crate::ids::{AgentId, ApprovalId, BucketId, CallId, PipelineId, RunId, RunKey, StepId, TenantId};
 use crate::run::plan::{BranchOption, Plan};
+use crate::run::sealed::SealedPlan;
 use crate::time::UnixMs;
 
 pub use call::{
@@ -229,6 +230,9 @@ pub struct RunSubmitted {
     pub plan: Plan,
     /// What the plan's bindings can read under `/inputs`.
     pub inputs: Value,
+    /// Where the raw form of what redaction changed in plan and inputs lies.
+    #[serde(default, skip_serializing_if = "SealedPlan::is_empty")]
+    pub sealed: SealedPlan,
     /// Grants minted for this run alone (EXE-014), or pre-approved by a broker (EXE-015).
     pub grants: Vec<Grant>,
     /// Budgets that hold for this run alone.
