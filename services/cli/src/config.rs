@@ -302,7 +302,10 @@ pub(crate) fn file_actor() -> Result<ActorId, IdError> {
 
 /// What is wrong, and at which line and name. The line itself may hold a secret, so it is not quoted.
 fn place_of(text: &str, error: &toml::de::Error) -> String {
-    let problem = redact_text(error.message()).into_owned();
+    let mut problem = redact_text(error.message()).into_owned();
+    if let (Some(from), Some(to)) = (problem.find('"'), problem.rfind('"')) {
+        problem.replace_range(from..=to, "given");
+    }
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return problem };
     let line = 1 + before.matches('\n').count();
     let begun = before.rsplit('\n').next().unwrap_or_default();

@@ -109,19 +109,30 @@ impl RunCommand {
     /// The command as it may lie in the inbox and in the journal.
     ///
     /// # Errors
-    /// New arguments that hold something that looks like a secret: they would be used as they are kept.
+    /// New arguments that hold something that looks like a secret: they would be used as they are kept. And ids that look
+    /// like one: no plan has those.
     pub fn redacted(mut self) -> Result<Self, Denial> {
         let redact = |text: &mut String| {
             if let std::borrow::Cow::Owned(redacted) = redact_text(text) {
                 *text = redacted;
             }
         };
+        let is_open = |id: &str| matches!(redact_text(id), std::borrow::Cow::Borrowed(_));
+        let step_is_open = |id: &StepId| if is_open(id.as_str()) { Ok(()) } else { Err(Denial::NoSuchStep) };
+        let branch_is_open = |id: &BranchId| {
+            if is_open(id.as_str()) { Ok(()) } else { Err(Denial::NoSuchBranch(BranchId::constant("redacted"))) }
+        };
         match &mut self {
-            Self::Pause { reason }
-            | Self::Resume { reason }
-            | Self::Cancel { reason }
-            | Self::ChooseBranch { reason, .. }
-            | Self::OperatorStep { reason, .. } => redact(reason),
+            Self::Pause { reason } | Self::Resume { reason } | Self::Cancel { reason } => redact(reason),
+            Self::ChooseBranch { step_id, branch_id, reason } => {
+                redact(reason);
+                step_id.iter().try_for_each(step_is_open)?;
+                branch_is_open(branch_id)?;
+            }
+            Self::OperatorStep { step_id, reason } => {
+                redact(reason);
+                step_id.iter().try_for_each(step_is_open)?;
+            }
             Self::Kill { reason, blamed_id } => {
                 redact(reason);
                 blamed_id.iter_mut().for_each(redact);
@@ -130,8 +141,11 @@ impl RunCommand {
                 redact(reason);
                 subject_digest.iter_mut().for_each(redact);
             }
-            Self::RetryWithChanges { reason, overrides, .. } => {
+            Self::RetryWithChanges { step_id, overrides, reason } => {
                 redact(reason);
+                step_is_open(step_id)?;
+                overrides.params.keys().try_for_each(step_is_open)?;
+                overrides.branch.iter().try_for_each(branch_is_open)?;
                 overrides.model_binding.iter_mut().chain(&mut overrides.mode).for_each(redact);
                 if overrides.params.values().any(|args| redact_value(args).1) {
                     let what = "`params` hold something that looks like a secret; use a handle {\"$secret\": \"id\"}";

@@ -9,7 +9,8 @@ use crate::run::append::{NewEvent, Release};
 use crate::run::approval;
 use crate::run::envelope::{RunEnvelope, RunToolCallRecord};
 use crate::run::event::{
-    CallError, CallOutcome, CallSettled, GovernanceAudited, GroundingState, LateEvidence, RunEvent, StoredValue,
+    ArtifactRef, CallError, CallOutcome, CallSettled, Evidence, GovernanceAudited, GroundingState, LateEvidence,
+    RunEvent, StoredValue,
 };
 use crate::run::step::{CallEnding, CallResult, Charge};
 use crate::time::UnixMs;
@@ -84,16 +85,16 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
 
 fn describe(run: &RunEnvelope, call: &RunToolCallRecord, ended: &Ended, settled: &mut CallSettled) {
     let error = |code: &str, message: &str| {
-        let message = crate::redact::redact_text(message).chars().take(2_000).collect();
-        Some(CallError { code: code.to_owned(), message })
+        let message = redacted(message).chars().take(2_000).collect();
+        Some(CallError { code: redacted(code), message })
     };
     match &ended.result.ending {
         CallEnding::Answered { partial, evidence, effects, artifacts, output: _ } => {
             settled.outcome = if *partial { CallOutcome::Partial } else { CallOutcome::Ok };
             settled.output = ended.stored_output.clone();
-            settled.evidence = evidence.clone();
-            settled.effects = effects.iter().map(|effect| crate::redact::redact_text(effect).into_owned()).collect();
-            settled.artifacts = artifacts.clone();
+            settled.evidence = evidence.as_ref().map(redacted_evidence);
+            settled.effects = effects.iter().map(|effect| redacted(effect)).collect();
+            settled.artifacts = artifacts.iter().map(redacted_artifact).collect();
             if let Some(message) = abstained(call, evidence.as_ref()) {
                 settled.outcome = CallOutcome::Error;
                 settled.error = error(ABSTAINED, &message);
@@ -117,6 +118,25 @@ fn describe(run: &RunEnvelope, call: &RunToolCallRecord, ended: &Ended, settled:
             settled.error = error("tool-cancelled", "the executor cancelled the call");
         }
     }
+}
+
+// A name is kept like any other word of a tool: without what looks like a secret.
+fn redacted(text: &str) -> String {
+    crate::redact::redact_text(text).into_owned()
+}
+
+fn redacted_artifact(artifact: &ArtifactRef) -> ArtifactRef {
+    ArtifactRef {
+        name: redacted(&artifact.name),
+        persisted_key: redacted(&artifact.persisted_key),
+        media_type: redacted(&artifact.media_type),
+        sha256: artifact.sha256.clone(),
+        size: artifact.size,
+    }
+}
+
+fn redacted_evidence(evidence: &Evidence) -> Evidence {
+    Evidence { evidence_pack_id: redacted(&evidence.evidence_pack_id), ..evidence.clone() }
 }
 
 // A stage whose family must cite and that has nothing to cite says nothing at all (RUN-016).
@@ -144,8 +164,8 @@ fn late(call: &RunToolCallRecord, ended: &Ended) -> Option<NewEvent> {
     };
     match &ended.result.ending {
         CallEnding::Answered { partial, evidence, artifacts, .. } => {
-            late.evidence = evidence.clone();
-            late.artifacts = artifacts.clone();
+            late.evidence = evidence.as_ref().map(redacted_evidence);
+            late.artifacts = artifacts.iter().map(redacted_artifact).collect();
             if abstained(call, evidence.as_ref()).is_none() {
                 late.outcome = if *partial { CallOutcome::Partial } else { CallOutcome::Ok };
             }

@@ -62,9 +62,19 @@ impl Server {
 
     /// Serves an existing folder, with more arguments.
     pub(crate) fn over(data: TempDir, more: &[&str]) -> Self {
+        Self::run(signalbox(), Stdio::piped(), data, more)
+    }
+
+    /// The same, saying everything it does in a file.
+    pub(crate) fn traced(log: std::fs::File, data: TempDir, more: &[&str]) -> Self {
         let mut command = signalbox();
+        command.env("RUST_LOG", "trace");
+        Self::run(command, log.into(), data, more)
+    }
+
+    fn run(mut command: Command, errors: Stdio, data: TempDir, more: &[&str]) -> Self {
         command.args(["serve", "--listen", "127.0.0.1:0", "--output", "json", "--data"]).arg(data.path()).args(more);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
@@ -127,7 +137,9 @@ impl Drop for Server {
 
 fn rest(child: &mut Child) -> String {
     let mut text = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    if let Some(mut errors) = child.stderr.take() {
+        errors.read_to_string(&mut text).unwrap();
+    }
     text
 }
 

@@ -7,4 +7,5 @@ mod controls;
 mod demo;
 mod harness;
 mod postgres_nodes;
+mod secrets;
 mod serving;
