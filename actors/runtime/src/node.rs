@@ -1,6 +1,7 @@
 //! One node: the tree of actors, the order of starting and draining, and the handle the edges hold.
 
 mod forking;
+mod sealing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +21,6 @@ use signalbox_domain::run::event::{ApprovalDecision, RunEvent, RunSubmitted};
 use signalbox_domain::run::evolve::{evolve, submitted_run};
 use signalbox_domain::run::plan::StepKind;
 use signalbox_domain::run::replay::{At, reconstruct_state_at};
-use signalbox_domain::run::sealed::Part;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::{self, Submission, Submitter};
 use signalbox_domain::time::UnixMs;
@@ -49,7 +49,6 @@ use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
 use crate::sweeps::SweepsActor;
-use crate::values;
 use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
@@ -334,28 +333,6 @@ impl NodeHandle {
             return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
         }
         Ok(())
-    }
-
-    /// The submission as it may be kept; what its redaction changed is sealed first (OVL-013).
-    async fn seal(&self, submitted: RunSubmitted) -> Result<RunSubmitted, ApiError> {
-        let shared = &self.inner.shared;
-        let (mut submitted, raw) = values::conceal(submitted).await?;
-        // A repeat has its seals already.
-        if raw.is_empty() || shared.store.find(&submitted.tenant_id, submitted.run_id).await?.is_some() {
-            return Ok(submitted);
-        }
-        for (part, document) in raw {
-            let (tenant, run_key) = (&submitted.tenant_id, submitted.run_key);
-            let sealed = values::seal(shared, tenant, run_key, &part, &document).await?;
-            let at = sealed.map_err(ApiError::Unsealable)?;
-            match part {
-                Part::Inputs => submitted.sealed.inputs = Some(at),
-                Part::Step(step) => {
-                    submitted.sealed.steps.insert(step, at);
-                }
-            }
-        }
-        Ok(submitted)
     }
 
     // First the missing tool, then the missing scope, and only then who owns the id (EXE-012).

@@ -90,6 +90,7 @@ fn request(n: u128, address: SocketAddr) -> v1::ExecuteRequest {
         ceiling: Some(v1::Usage { micros: ceiling }),
         timeout_ms: 30_000,
         constraints_json: json!({ "schemes": ["http"] }).to_string().into(),
+        secrets: std::collections::HashMap::new(),
     }
 }
 

@@ -15,7 +15,7 @@ use signalbox_domain::identity::{Actor, Visibility};
 use signalbox_domain::ids::{RunId, RunKey, TenantId};
 use signalbox_domain::json::{JsonError, Limits, parse_strict};
 use signalbox_domain::redact::{redact_text, redact_value};
-use signalbox_domain::run::binding::{bind, steps_bound};
+use signalbox_domain::run::binding::{SECRET_KEY, Sources, bind, steps_bound};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
 use signalbox_domain::run::event::{RunEvent, RunSubmitted};
 use signalbox_domain::run::evolve::{fold, submitted_run};
@@ -97,8 +97,14 @@ pub(super) fn binding(bytes: &[u8]) {
     let (args, inputs, output) = (part("args"), part("inputs"), part("output"));
     let _ = steps_bound(&args);
     let run = submitted_run(&RunSubmitted { inputs, ..golden_submission() }, UnixMicros(0));
-    match bind(&args, &run, &|_| Some(output.clone())) {
-        Ok(bound) => assert_eq!(bind(&args, &run, &|_| Some(output.clone())), Ok(bound)),
+    let sources = Sources { run: &run, inputs: &run.inputs, output: &|_| Some(output.clone()) };
+    match bind(&args, sources) {
+        Ok(bound) => {
+            // Each secret stands at a handle: nothing else is ever replaced by one.
+            let at = |place: &String| bound.value.pointer(place).and_then(|handle| handle.get(SECRET_KEY)?.as_str());
+            assert!(bound.secrets.iter().all(|(place, id)| at(place) == Some(id.as_str())));
+            assert_eq!(bind(&args, sources), Ok(bound));
+        }
         Err(error) => assert!(error.to_string().len() < 1_000, "{error}"),
     }
 }

@@ -254,10 +254,7 @@ pub fn accept(
 
 /// Ids stand everywhere in clear, so none of them may be a secret.
 fn check_step_ids(step: &Step) -> Result<(), SubmissionError> {
-    let branches = match &step.kind {
-        StepKind::Branch { branches } => branches.as_slice(),
-        _ => &[],
-    };
+    let branches = if let StepKind::Branch { branches } = &step.kind { branches.as_slice() } else { &[] };
     check_open("a stepId", [step.step_id.as_str()])?;
     check_open("a stageId", step.stage_id.as_ref().map(StageId::as_str))?;
     check_open("a stepId of dependsOnStepIds", step.depends_on_step_ids.iter().map(StepId::as_str))?;
@@ -338,10 +335,7 @@ pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
     tools.sort();
     tools.dedup();
     // Whoever is to be given a secret needs a grant that names it.
-    let named = |step: &Step, tool: &ToolId| match &step.kind {
-        StepKind::Tool { tool_id, args } => tool_id == tool && names_secret(args),
-        _ => false,
-    };
+    let named = |step: &Step, tool: &ToolId| matches!(&step.kind, StepKind::Tool { tool_id, args } if tool_id == tool && names_secret(args));
     tools.retain(|tool| !submitted.plan.steps.iter().any(|step| named(step, tool)));
     tools.retain(|tool| crate::catalog::entry(tool).is_some_and(crate::catalog::CatalogEntry::is_bounded));
     tools.into_iter().filter_map(|tool| mint(submitted, tool, now)).collect()

@@ -336,3 +336,48 @@ fn every_control_is_an_event_of_its_actor() {
         }
     }
 }
+
+#[test]
+fn a_command_lies_in_the_inbox_without_what_looks_like_a_secret() {
+    let secret = "ghp_FAKE00000000000000000000000000000000";
+    let step = |id: &str| signalbox_domain::ids::StepId::new(id).unwrap();
+    let branch = |id: &str| signalbox_domain::ids::BranchId::new(id).unwrap();
+    let reason = || format!("use {secret}");
+    let overrides = |params: serde_json::Value| serde_json::from_value(params).unwrap();
+    let kept = [
+        RunCommand::Pause { reason: reason() },
+        RunCommand::Resume { reason: reason() },
+        RunCommand::Cancel { reason: reason() },
+        RunCommand::Kill { reason: reason(), blamed_id: Some(secret.to_owned()) },
+        RunCommand::ChooseBranch { step_id: None, branch_id: branch("on"), reason: reason() },
+        RunCommand::OperatorStep { step_id: Some(step("a")), reason: reason() },
+        RunCommand::RetryWithChanges {
+            step_id: step("a"),
+            overrides: overrides(
+                serde_json::json!({"mode": secret, "modelBinding": secret, "params": {"a": {"n": 1}}}),
+            ),
+            reason: reason(),
+        },
+    ];
+    for command in kept {
+        let said = serde_json::to_string(&command.redacted().unwrap()).unwrap();
+        assert!(!said.contains("FAKE") && said.contains("[redacted:api_key]"), "{said}");
+    }
+    let refused = [
+        (RunCommand::OperatorStep { step_id: Some(step(secret)), reason: reason() }, "no-such-step"),
+        (RunCommand::ChooseBranch { step_id: None, branch_id: branch(secret), reason: reason() }, "no-such-branch"),
+        (
+            RunCommand::RetryWithChanges {
+                step_id: step("a"),
+                overrides: overrides(serde_json::json!({"params": {"a": {"password": "FAKE"}}})),
+                reason: reason(),
+            },
+            "override-not-allowed",
+        ),
+    ];
+    for (command, code) in refused {
+        let denial = command.redacted().unwrap_err();
+        assert_eq!(denial.code(), code);
+        assert!(!denial.to_string().contains("FAKE"));
+    }
+}

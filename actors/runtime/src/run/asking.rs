@@ -71,9 +71,10 @@ impl State {
             if self.held.get(&step.step_id).is_some_and(|held| held.until > boot) {
                 continue;
             }
-            let prepared = match &step.kind {
-                StepKind::Approval { .. } => self.question(scratch, &step, now).await?.map(Err),
-                _ => self.prepare(scratch, &step).await?.map(Ok),
+            let prepared = if matches!(step.kind, StepKind::Approval { .. }) {
+                self.question(scratch, &step, now).await?.map(Err)
+            } else {
+                self.prepare(scratch, &step).await?.map(Ok)
             };
             let prepared = match prepared {
                 Ok(Ok(prepared)) => prepared,

@@ -11,7 +11,7 @@ use signalbox_ports::blobs::Blobs as _;
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs};
 use signalbox_ports::tools::CallOrder;
 
-use crate::harness::{World, operator, submission, tool};
+use crate::harness::{World, fresh_command, operator, submission, tool};
 
 const KEY: &str = "ghp_FAKE00000000000000000000000000000000";
 
@@ -156,6 +156,20 @@ async fn new_arguments_of_a_rewind_may_hold_no_secret() {
     assert!(again.sealed.steps.keys().all(|step| step.as_str() != "w"));
     assert_eq!(args(&world.tools.calls(), "w").last().unwrap(), &json!({ "key": "plain" }).to_string());
     nothing_is_kept_of_it(&world, run).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_makes_its_calls_with_what_its_source_was_told() {
+    let world = World::new().await;
+    let run = submitted(&world).await;
+    world.until_status(run, RunStatus::AwaitingApproval).await;
+    let fresh = RunId::new(uuid::Uuid::from_u128(9));
+    world.command(run, RunCommand::Cancel { reason: "enough".to_owned() }).await.unwrap();
+    world.node.fork(&operator(), run, fresh_command(), None, Some(fresh), &format!("with {KEY}")).await.unwrap();
+    let forked = world.until_status(fresh, RunStatus::AwaitingApproval).await;
+    assert_eq!(forked.sealed, world.get(run).await.sealed);
+    assert!(forked.approvals[0].prompt.contains("[redacted:api_key]"));
+    nothing_is_kept_of_it(&world, fresh).await;
 }
 
 #[tokio::test(start_paused = true)]

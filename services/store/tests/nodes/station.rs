@@ -27,7 +27,7 @@ use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::Journal;
 use signalbox_ports::leases::Leases;
-use signalbox_ports::memory::{FakeTools, MemoryBlobs};
+use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs, MemorySecrets};
 use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, NodeHandle, Ports};
 use signalbox_store::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 
@@ -83,6 +83,8 @@ impl Station {
             blobs,
             bus: Arc::new(DeadBus),
             tools: tools.clone(),
+            secrets: Arc::new(MemorySecrets::default()),
+            sealing: Arc::new(FakeSeal::new()),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
         };

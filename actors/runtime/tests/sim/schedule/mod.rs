@@ -19,7 +19,7 @@ use signalbox_domain::run::event::{ApprovalDecision, Overrides, PauseCause};
 use signalbox_domain::run::step::StepState;
 use signalbox_domain::run::submission::parse;
 use signalbox_ports::clock::Ids;
-use signalbox_ports::memory::{MemoryBlobs, SequentialIds};
+use signalbox_ports::memory::{FakeSeal, MemoryBlobs, MemorySecrets, SequentialIds};
 use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, NodeHandle, Ports};
 use tokio::task::JoinHandle;
 

@@ -31,6 +31,8 @@ impl Schedule {
             blobs: link,
             bus: Arc::new(SimBus::new(self.world.clone(), named("bus"))),
             tools: Arc::new(hands),
+            secrets: Arc::new(MemorySecrets::default()),
+            sealing: Arc::new(FakeSeal::new()),
             clock: machine.clock.clone(),
             ids: self.ids.clone(),
         };
