@@ -264,8 +264,8 @@ impl SwitchEntry {
             target_id: self.target_id.clone(),
             armed_by: armed_by.clone(),
             armed_at_unix_ms: now,
-            reason: self.reason.clone(),
-            user_visible_status_copy: self.user_visible_status_copy.clone(),
+            reason: redact_text(&self.reason).into_owned(),
+            user_visible_status_copy: redact_text(&self.user_visible_status_copy).into_owned(),
             safe_degradation_mode_id: self.safe_degradation_mode_id.clone(),
             expires_at_unix_ms: self.expires_at_unix_ms,
             disarmed_at_unix_ms: None,
@@ -289,7 +289,7 @@ impl GrantEntry {
             issued_at_unix_ms: now,
             expires_at_unix_ms: self.expires_at_unix_ms,
             revoked_at_unix_ms: None,
-            rationale: self.rationale.clone(),
+            rationale: redact_text(&self.rationale).into_owned(),
             audit_event_id: format!("configuration/{}", self.grant_id),
         }
     }

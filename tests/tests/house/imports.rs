@@ -35,7 +35,7 @@ const WIRE: [&str; 6] =
     [PROTO, "signalbox-server", "signalbox-tools", "signalbox", "signalbox-tests", "signalbox-benches"];
 
 /// Outside crates that only some of ours may know, by the beginning of their names.
-const CONFINED: [(&str, &[&str]); 10] = [
+const CONFINED: [(&str, &[&str]); 11] = [
     ("sqlx", &["signalbox-store"]),
     ("redis", &["signalbox-bus"]),
     ("ractor", &[RUNTIME]),
@@ -46,6 +46,7 @@ const CONFINED: [(&str, &[&str]); 10] = [
     ("reqwest", &["signalbox-tools"]),
     ("object_store", &["signalbox-store"]),
     ("clap", &["signalbox"]),
+    ("aws-lc", &["signalbox-store"]),
 ];
 
 #[test]

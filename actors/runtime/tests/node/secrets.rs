@@ -160,6 +160,25 @@ async fn a_tool_that_echoes_its_secret_leaves_nothing_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_is_sent_again_after_a_crash_is_given_its_secret_as_it_is_then() {
+    let (mut world, secrets) = world(vec![rule("mail")], &["mail"]).await;
+    secrets.set(&secret("mail"), VALUE);
+    world.tools.hang(&tool("memory.write"));
+    let run = world.submit(json!([write(json!({ "key": { "$secret": "mail" } }))])).await;
+    world.tools.begun(1).await;
+    world.until(run, |run| run.open_calls().count() == 1).await;
+    let newer = "a newer FAKE value";
+    world.tools.on(&tool("memory.write"), move |_, _| async move { FakeTools::answered(json!({ "it": newer })) });
+    secrets.set(&secret("mail"), newer);
+    world.crash().await;
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
+    let calls = world.tools.calls();
+    assert_eq!((calls.len(), &calls[0].args, calls[0].call_id), (2, &calls[1].args, calls[1].call_id));
+    assert_eq!([0, 1].map(|at| calls[at].secrets["/key"].expose()), [VALUE, newer]);
+    assert!(!journal(&world, run).await.contains("FAKE"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_tool_gave_cannot_ask_for_a_secret() {
     let (world, secrets) = world(vec![rule("mail")], &["mail"]).await;
     secrets.set(&secret("mail"), VALUE);
