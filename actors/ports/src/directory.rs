@@ -1,7 +1,7 @@
 //! Lists of runs and of open approvals, from projections.
 
 use async_trait::async_trait;
-use signalbox_domain::ids::{PipelineId, RunId, RunKey, TenantId};
+use signalbox_domain::ids::{ApprovalId, PipelineId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::{OpenApproval, RunProjection};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::UnixMicros;
@@ -55,4 +55,6 @@ pub trait Directory: Send + Sync + 'static {
     async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError>;
     /// Open questions of a tenant, oldest first, with the run each belongs to; at most [`OPEN_APPROVALS_MAX`].
     async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError>;
+    /// The run of a tenant that asked a question, be it open, answered or lapsed; `None` if none of the tenant's ever did.
+    async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError>;
 }

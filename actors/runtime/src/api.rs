@@ -1,9 +1,11 @@
 //! What the edges see: callers, answers and errors with stable codes.
 
+use serde_json::Value;
 use signalbox_domain::identity::Actor;
 use signalbox_domain::ids::{RunId, StepId, TenantId};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::Denial;
+use signalbox_domain::run::envelope::ApprovalRecord;
 use signalbox_domain::run::replay::ReplayError;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::SubmissionError;
@@ -32,6 +34,19 @@ pub struct Submitted {
     pub replayed: bool,
     /// Where it stands.
     pub status: RunStatus,
+}
+
+/// A question to people, and what it is about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// The run that asks.
+    pub run_id: RunId,
+    /// The question, and its answer if there is one.
+    pub asked: ApprovalRecord,
+    /// What is shown beside it, redacted.
+    pub shown: Value,
+    /// True if the caller is among those who may answer.
+    pub may_decide: bool,
 }
 
 /// What a watcher is sent.
@@ -95,8 +110,8 @@ pub enum ApiError {
     /// No run of this id in this tenant.
     #[error("there is no run {0}")]
     NoSuchRun(String),
-    /// No open question of this id in this tenant.
-    #[error("there is no open approval {0}")]
+    /// No question of this id in this tenant.
+    #[error("there is no approval {0}")]
     NoSuchApproval(String),
     /// Another run has this id.
     #[error("the id {0} belongs to another run; choose another id")]
@@ -174,7 +189,7 @@ impl ApiError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Submission(_) => ErrorKind::Invalid,
-            Self::Denied(Denial::NotAuthorized { .. }) => ErrorKind::PermissionDenied,
+            Self::Denied(Denial::NotAuthorized { .. } | Denial::NotAnApprover(_)) => ErrorKind::PermissionDenied,
             Self::Denied(Denial::NoSuchApproval(_)) => ErrorKind::NotFound,
             Self::Denied(Denial::StaleRevision { .. }) => ErrorKind::Conflict,
             Self::Denied(
@@ -186,7 +201,9 @@ impl ApiError {
                 | Denial::DecisionNotAllowed,
             ) => ErrorKind::Invalid,
             Self::Denied(_) => ErrorKind::PreconditionFailed,
-            Self::DeniedBefore { code, .. } if code == "not-authorized" => ErrorKind::PermissionDenied,
+            Self::DeniedBefore { code, .. } if matches!(code.as_str(), "not-authorized" | "not-an-approver") => {
+                ErrorKind::PermissionDenied
+            }
             Self::DeniedBefore { code, .. } if code == "stale-revision" => ErrorKind::Conflict,
             Self::DeniedBefore { code, .. }
                 if matches!(

@@ -21,5 +21,5 @@ mod sweeps;
 mod values;
 mod watching;
 
-pub use api::{ApiError, Caller, ErrorKind, Submitted, WatchItem};
+pub use api::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem};
 pub use node::{Node, NodeConfig, NodeHandle, Ports, StartError};

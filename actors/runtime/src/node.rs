@@ -38,7 +38,7 @@ use signalbox_ports::tools::Tools;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::api::{ApiError, Caller, Submitted, WatchItem, reading};
+use crate::api::{ApiError, Caller, Question, Submitted, WatchItem, reading};
 use crate::buckets::{Buckets, BucketsHandle};
 use crate::commands::Order;
 use crate::governance::{self, GovernanceActor, GovernanceHandle};
@@ -49,6 +49,7 @@ use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
 use crate::sweeps::SweepsActor;
+use crate::values;
 use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
@@ -489,7 +490,24 @@ impl NodeHandle {
         }
     }
 
-    /// Answers a question.
+    /// One question of the caller's tenant, be it open or not, with all that it shows.
+    pub async fn approval(&self, caller: &Caller, approval_id: ApprovalId) -> Result<Question, ApiError> {
+        let run_id = self.run_of_approval(caller, approval_id).await?;
+        let run = self.get(caller, run_id).await?;
+        let asked = run.approvals.iter().find(|asked| asked.approval_id == approval_id).cloned();
+        let asked = asked.ok_or_else(|| ApiError::NoSuchApproval(approval_id.to_string()))?;
+        let shown = values::load(self.inner.shared.blobs.as_ref(), &run.tenant_id, &asked.subject).await?;
+        let may_decide = asked.may_be_decided_by(&caller.actor, &run).is_ok();
+        Ok(Question { run_id, asked, shown, may_decide })
+    }
+
+    // A question of another tenant is as absent as one that was never asked (I11).
+    async fn run_of_approval(&self, caller: &Caller, approval_id: ApprovalId) -> Result<RunId, ApiError> {
+        let run = self.inner.ports.directory.run_of_approval(&caller.tenant_id, approval_id).await?;
+        run.ok_or_else(|| ApiError::NoSuchApproval(approval_id.to_string()))
+    }
+
+    /// Answers a question. Saying it twice under one command id is harmless and gives the same answer.
     pub async fn decide_approval(
         &self,
         caller: &Caller,
@@ -499,11 +517,7 @@ impl NodeHandle {
         subject_digest: Option<String>,
         command_id: CommandId,
     ) -> Result<(RunId, CommandAnswer), ApiError> {
-        let open = self.approvals(caller).await?;
-        let (run_id, _) = open
-            .into_iter()
-            .find(|(_, approval)| approval.approval_id == approval_id)
-            .ok_or_else(|| ApiError::NoSuchApproval(approval_id.to_string()))?;
+        let run_id = self.run_of_approval(caller, approval_id).await?;
         let command = RunCommand::DecideApproval { approval_id, decision, reason, subject_digest };
         let answer = self.command(caller, run_id, command_id, command).await?;
         Ok((run_id, answer))

@@ -244,6 +244,11 @@ pub(crate) struct KillArgs {
 pub(crate) enum ApprovalsCommand {
     /// Lists the open questions, oldest first.
     List,
+    /// Shows one question, open or not: what it is about, who may answer, and until when.
+    Show {
+        /// The question.
+        id: Uuid,
+    },
     /// Answers a question.
     Decide {
         /// The question.
@@ -345,6 +350,7 @@ mod tests {
             "signalbox runs replay 0190d6a8-3c1e-7bbb-8f5e-000000000001 --at 3",
             "signalbox runs export 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox approvals list --addr http://127.0.0.1:9",
+            "signalbox approvals show 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox approvals decide 0190d6a8-3c1e-7bbb-8f5e-000000000001 --skip --reason x",
             "signalbox verify journal.jsonl",
             "signalbox tools serve --listen 127.0.0.1:1 --data d",

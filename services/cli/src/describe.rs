@@ -2,7 +2,7 @@
 
 use signalbox_domain::run::event::{ApprovalDecision, CallOutcome, ControlKind, GovernanceAudited, RunEvent};
 
-use crate::output::duration;
+use crate::output::{duration, instant};
 
 /// What happened, in words; empty if the kind says it all.
 pub(crate) fn describe(event: &RunEvent) -> String {
@@ -26,10 +26,14 @@ pub(crate) fn describe(event: &RunEvent) -> String {
         }
         RunEvent::StepSkipped { step_id, reason, .. } => format!("{step_id}: {reason}"),
         RunEvent::StepFailed { step_id, code, message } => format!("{step_id}: {code}: {message}"),
-        RunEvent::ApprovalRequested(e) => format!("{}: {}", e.step_id, e.prompt),
-        RunEvent::ApprovalReminded { approval_id } | RunEvent::ApprovalExpired { approval_id } => {
-            format!("question {approval_id}")
+        RunEvent::ApprovalRequested(e) => {
+            let until = instant(e.expires_at_unix_ms.0.saturating_mul(1_000));
+            format!("{}: {} (question {}, until {until})", e.step_id, e.prompt, e.approval_id)
         }
+        RunEvent::ApprovalReminded { approval_id } => {
+            format!("question {approval_id} still waits: half of the time to answer is over")
+        }
+        RunEvent::ApprovalExpired { approval_id } => format!("nobody answered question {approval_id} in time"),
         RunEvent::ApprovalDecided { decision, decided_by, reason, .. } => {
             format!("{} by {}: {reason}", decided(*decision), decided_by.actor_id)
         }

@@ -10,7 +10,7 @@ use signalbox_domain::run::event::ApprovalDecision;
 use signalbox_domain::run::submission::Submission;
 use signalbox_ports::directory::{RunFilter, RunRow};
 use signalbox_runtime::NodeHandle;
-pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Submitted, WatchItem};
+pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem};
 use tokio::sync::mpsc;
 
 /// A node, as its edge sees it. Every method acts within the caller's tenant: a foreign id answers exactly as one that
@@ -30,6 +30,8 @@ pub trait RunApi: Send + Sync + 'static {
     async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError>;
     /// Open questions, oldest first.
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError>;
+    /// One question, open or not.
+    async fn approval(&self, caller: &Caller, approval_id: ApprovalId) -> Result<Question, ApiError>;
     /// Steers a run, whatever has happened to it meanwhile; saying it twice under one id is harmless.
     async fn command(
         &self,
@@ -100,6 +102,9 @@ impl RunApi for NodeHandle {
     }
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {
         self.approvals(caller).await
+    }
+    async fn approval(&self, caller: &Caller, approval_id: ApprovalId) -> Result<Question, ApiError> {
+        self.approval(caller, approval_id).await
     }
     async fn command_at(
         &self,

@@ -4,12 +4,12 @@ use signalbox_domain::ids::RunId;
 use signalbox_domain::run::append::OpenApproval;
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_domain::run::event::ApprovalReason;
+use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason, GuardedAction};
 use signalbox_domain::run::plan::ApprovalRequirement;
 use signalbox_ports::directory::RunRow;
 use signalbox_proto::v1;
 
-use crate::api::ErrorKind;
+use crate::api::{ErrorKind, Question};
 use crate::errors::Refusal;
 
 /// One event; the body is the exact bytes that were hashed.
@@ -80,6 +80,40 @@ pub(crate) fn approval((run_id, open): (RunId, OpenApproval)) -> v1::Approval {
         subject_digest: open.subject_digest,
         requested_at_unix_ms: open.requested_at_unix_ms.0,
         expires_at_unix_ms: open.expires_at_unix_ms.0,
+        remind_at_unix_ms: open.remind_at_unix_ms.0,
+        reminded: open.reminded,
+        approver_actor_ids: open.approvers.iter().flat_map(|a| &a.actor_ids).map(ToString::to_string).collect(),
+        approver_roles: open.approvers.iter().flat_map(|a| &a.roles).map(|role| role.as_str().to_owned()).collect(),
+    }
+}
+
+/// One question, open or not; with what it is about if the caller may see that.
+pub(crate) fn question(question: Question, sees_subject: bool) -> v1::GetApprovalResponse {
+    let Question { run_id, asked, shown, may_decide } = question;
+    let state = match (asked.decision, asked.lapsed) {
+        (Some(ApprovalDecision::Approve), _) => "approved",
+        (Some(ApprovalDecision::Reject), _) => "rejected",
+        (Some(ApprovalDecision::Skip), _) => "skipped",
+        (None, true) => "lapsed",
+        (None, false) => "open",
+    };
+    v1::GetApprovalResponse {
+        approval: Some(approval((run_id, asked.open_row()))),
+        state: state.to_owned(),
+        subject_json: if sees_subject { shown.to_string().into_bytes().into() } else { Default::default() },
+        actions: asked.actions.iter().map(action).collect(),
+        may_decide,
+        decided_by: asked.decided_by.map(|actor| actor.actor_id.to_string()).unwrap_or_default(),
+        decision_reason: asked.decision_reason.unwrap_or_default(),
+    }
+}
+
+fn action(action: &GuardedAction) -> v1::GuardedAction {
+    v1::GuardedAction {
+        step_id: action.step_id.to_string(),
+        agent_id: action.agent_id.to_string(),
+        tool_id: action.tool_id.to_string(),
+        args_hash: action.args_hash.clone(),
     }
 }
 

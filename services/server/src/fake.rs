@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use serde_json::Value;
 use signalbox_domain::identity::{Actor, Role, Visibility};
-use signalbox_domain::ids::{ActorId, AgentId, ApprovalId, CommandId, RunId, RunKey, StepId, TenantId};
+use signalbox_domain::ids::{ActorId, AgentId, ApprovalId, CommandId, RunId, RunKey, StepId, TenantId, ToolId};
 use signalbox_domain::run::append::{CommandAnswer, OpenApproval, RunProjection};
+use signalbox_domain::run::approvers::Approvers;
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
 use signalbox_domain::run::decide::{Denial, RunCommand};
-use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason};
+use signalbox_domain::run::envelope::{ApprovalRecord, RunEnvelope};
+use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason, GuardedAction, StoredValue};
 use signalbox_domain::run::plan::{ApprovalRequirement, Plan};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::Submission;
@@ -20,7 +21,7 @@ use signalbox_ports::directory::{RunFilter, RunRow};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::api::{ApiError, Caller, RunApi, Submitted, WatchItem};
+use crate::api::{ApiError, Caller, Question, RunApi, Submitted, WatchItem};
 
 /// One event of a fake journal.
 pub(crate) fn event(seq: u64, visibility: Visibility) -> StoredEvent {
@@ -217,6 +218,40 @@ impl RunApi for FakeNode {
         Ok(own.map(|run| (run.run_id, question(run.run_id))).collect())
     }
 
+    async fn approval(&self, caller: &Caller, approval_id: ApprovalId) -> Result<Question, ApiError> {
+        let run = self.find(caller, RunId::new(approval_id.uuid())).map_err(of_approval)?;
+        let asked = ApprovalRecord {
+            approval_id,
+            step_id: StepId::new("gate").unwrap(),
+            requirement: ApprovalRequirement::Operator,
+            approvers: Some(Approvers {
+                actor_ids: [ActorId::new("olga").unwrap()].into(),
+                roles: [Role::PlatformOperator].into(),
+            }),
+            prompt: "Pay?".to_owned(),
+            reason: ApprovalReason::Gate,
+            call_id: None,
+            subject: StoredValue::Inline(Value::Null),
+            subject_digest: "0".repeat(64),
+            actions: vec![GuardedAction {
+                step_id: StepId::new("pay").unwrap(),
+                agent_id: AgentId::new("ref.research").unwrap(),
+                tool_id: ToolId::new("memory.write").unwrap(),
+                args_hash: "1".repeat(64),
+            }],
+            requested_at_unix_ms: UnixMs(1),
+            remind_at_unix_ms: UnixMs(2),
+            reminded: false,
+            expires_at_unix_ms: UnixMs(3),
+            decision: Some(ApprovalDecision::Reject),
+            decided_by: Some(Actor { actor_id: ActorId::new("olga").unwrap(), role: Role::PlatformOperator }),
+            decision_reason: Some("too much".to_owned()),
+            lapsed: false,
+        };
+        let may_decide = asked.may_be_decided_by(&caller.actor, &run).is_ok();
+        Ok(Question { run_id: run.run_id, asked, shown: serde_json::json!({"amount": 10}), may_decide })
+    }
+
     async fn command_at(
         &self,
         caller: &Caller,
@@ -262,8 +297,7 @@ impl RunApi for FakeNode {
         _command_id: CommandId,
     ) -> Result<(RunId, CommandAnswer), ApiError> {
         let run_id = RunId::new(approval_id.uuid());
-        self.find(caller, run_id)
-            .map_err(|error| if let ApiError::NoSuchRun(id) = error { ApiError::NoSuchApproval(id) } else { error })?;
+        self.find(caller, run_id).map_err(of_approval)?;
         Ok((run_id, self.answer()))
     }
 
@@ -297,15 +331,22 @@ impl RunApi for FakeNode {
     }
 }
 
+fn of_approval(error: ApiError) -> ApiError {
+    if let ApiError::NoSuchRun(id) = error { ApiError::NoSuchApproval(id) } else { error }
+}
+
 fn question(run_id: RunId) -> OpenApproval {
     OpenApproval {
         approval_id: ApprovalId::new(run_id.uuid()),
         step_id: StepId::new("assemble.gate").unwrap(),
         requirement: ApprovalRequirement::UserConfirmBeforeProceed,
+        approvers: None,
         prompt: "Publish?".to_owned(),
         reason: ApprovalReason::Gate,
         subject_digest: "0".repeat(64),
         requested_at_unix_ms: UnixMs(1),
-        expires_at_unix_ms: UnixMs(2),
+        remind_at_unix_ms: UnixMs(2),
+        reminded: true,
+        expires_at_unix_ms: UnixMs(3),
     }
 }

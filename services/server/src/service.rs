@@ -167,6 +167,14 @@ impl Runs {
         Ok(v1::ListApprovalsResponse { approvals: open.into_iter().map(convert::approval).collect() })
     }
 
+    async fn approval(&self, request: Request<v1::GetApprovalRequest>) -> Result<v1::GetApprovalResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let approval_id = validate::id("approval_id", &request.get_ref().approval_id)?;
+        let question = self.api.approval(&caller, approval_id).await?;
+        let sees_subject = question.may_decide || sees_envelope(&caller);
+        Ok(convert::question(question, sees_subject))
+    }
+
     async fn decide(&self, request: Request<v1::DecideApprovalRequest>) -> Result<v1::DecideApprovalResponse, Refusal> {
         let caller = self.caller(request.metadata())?;
         let request = request.into_inner();
@@ -177,9 +185,10 @@ impl Runs {
         let command_id = self.command_id(&request.command_id)?;
         let (run_id, answer) =
             self.api.decide_approval(&caller, approval_id, decision, reason, digest, command_id).await?;
-        accepted(&answer, run_id).map_err(|error| error.with("approvalId", approval_id.to_string()))?;
-        let envelope = self.api.get(&caller, run_id).await?;
-        Ok(v1::DecideApprovalResponse { run_id: run_id.to_string(), status: envelope.status.as_str().to_owned() })
+        let seq = accepted(&answer, run_id).map_err(|error| error.with("approvalId", approval_id.to_string()))?;
+        // As it stood then: whoever says it again hears the same again, wherever the run has got to.
+        let envelope = self.api.replay(&caller, run_id, seq).await?;
+        Ok(v1::DecideApprovalResponse { run_id: run_id.to_string(), status: envelope.status.as_str().to_owned(), seq })
     }
 }
 
@@ -270,6 +279,12 @@ impl RunService for Runs {
         request: Request<v1::ListApprovalsRequest>,
     ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
         answer(self.approvals(request).await)
+    }
+    async fn get_approval(
+        &self,
+        request: Request<v1::GetApprovalRequest>,
+    ) -> Result<Response<v1::GetApprovalResponse>, Status> {
+        answer(self.approval(request).await)
     }
     async fn decide_approval(
         &self,

@@ -38,7 +38,7 @@ pub enum Stage {
     Safety,
     /// Is the tool known, configured, in the family's ceiling and in the caller's scopes?
     Tool,
-    /// Is there a live grant?
+    /// Is there a live grant, and has the step's gate let exactly this call through?
     Grant,
     /// Do secrets, paths, hosts and methods lie inside the grant?
     Isolation,
@@ -95,6 +95,8 @@ pub struct Attempt<'a> {
     pub args: &'a Value,
     /// The secrets at the handles in the arguments, by JSON Pointer.
     pub secrets: &'a BTreeMap<String, SecretId>,
+    /// Why the step's gate does not let exactly this call through; `None` if it does, or if the step has no gate.
+    pub unapproved: Option<&'a str>,
     /// What has arrived for the run.
     pub control: ControlState,
     /// The call was admitted before and is to be sent again under the reservation it still holds (I2): it neither asks
@@ -325,9 +327,13 @@ fn grant<'a>(attempt: &Attempt<'_>, snapshot: &Snapshot<'a>) -> Result<&'a Grant
         Some(max) if used >= max && !attempt.redispatch => {
             let detail =
                 format!("the grant `{}` allows {max} calls and all are used; raise `maxCalls`", grant.grant_id);
-            Err(Objection::deny("grant-calls-used-up", detail))
+            return Err(Objection::deny("grant-calls-used-up", detail));
         }
-        Some(_) | None => Ok(grant),
+        Some(_) | None => {}
+    }
+    match attempt.unapproved {
+        Some(detail) => Err(Objection::deny("action-not-approved", detail.to_owned())),
+        None => Ok(grant),
     }
 }
 

@@ -182,7 +182,7 @@ fn step(id: &str, stage: &'static str, kind: StepKind, after: &[&str]) -> Step {
 }
 
 fn tool(id: &str, stage: &'static str, tool: &'static str, args: Value, after: &[&str]) -> Step {
-    step(id, stage, StepKind::Tool { tool_id: ToolId::constant(tool), args }, after)
+    step(id, stage, StepKind::Tool { tool_id: ToolId::constant(tool), args, approved_by: None }, after)
 }
 
 fn optional(step: Step) -> Step {
@@ -193,6 +193,7 @@ fn optional(step: Step) -> Step {
 fn gate() -> Step {
     let kind = StepKind::Approval {
         requirement: ApprovalRequirement::UserConfirmBeforeProceed,
+        approvers: None,
         prompt: "Write the briefing pack?".to_owned(),
         subject: from(RENDER_STEP, "summary"),
         approval_ttl_seconds: APPROVAL_TTL_SECONDS_DEFAULT,
@@ -214,7 +215,7 @@ mod tests {
 
     fn uris(plan: &Plan) -> Vec<Vec<String>> {
         let uris = |step: &Step| {
-            let StepKind::Tool { tool_id, args } = &step.kind else { return None };
+            let StepKind::Tool { tool_id, args, .. } = &step.kind else { return None };
             let fetches = tool_id.as_str() == "source.fetch";
             fetches.then(|| serde_json::from_value(args["uris"].clone()).ok()).flatten()
         };

@@ -14,6 +14,7 @@ use crate::governance::target::Target;
 use crate::identity::{Actor, Visibility};
 use crate::ids::{ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId, RunKey, StepId, TenantId};
 use crate::quantity::{Micros, Usage};
+use crate::run::approvers::Approvers;
 use crate::run::chain::{EventHash, StoredEvent};
 use crate::run::event::{CallPending, EVENT_VERSION, Reservation, RunEvent};
 use crate::run::plan::ApprovalRequirement;
@@ -163,6 +164,9 @@ pub struct OpenApproval {
     pub step_id: StepId,
     /// Who may answer.
     pub requirement: ApprovalRequirement,
+    /// Who of those may; all of them if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvers: Option<Approvers>,
     /// In words.
     pub prompt: String,
     /// `gate` or `unknown-call-outcome`.
@@ -171,6 +175,12 @@ pub struct OpenApproval {
     pub subject_digest: String,
     /// When it was asked.
     pub requested_at_unix_ms: UnixMs,
+    /// When a reminder is due.
+    #[serde(default)]
+    pub remind_at_unix_ms: UnixMs,
+    /// True once reminded.
+    #[serde(default)]
+    pub reminded: bool,
     /// When silence becomes a no.
     pub expires_at_unix_ms: UnixMs,
 }

@@ -1,34 +1,67 @@
 //! Questions to people: gates of a plan, and calls whose outcome nobody knows.
+//!
+//! A yes holds for exactly what was shown, and once. Where steps name the gate in `approvedBy`, it shows their calls with
+//! the arguments bound, and each of those calls is made with these arguments or not at all.
 
 use serde_json::{Value, json};
 
-use crate::canonical;
-use crate::identity::{Actor, Role};
-use crate::ids::{ApprovalId, StepId};
+use crate::canonical::{self, NumberNotExact};
+use crate::identity::Actor;
+use crate::ids::ApprovalId;
 use crate::run::append::{NewEvent, OpenApproval};
+use crate::run::approvers::Approvers;
+use crate::run::call;
 use crate::run::decide::Denial;
 use crate::run::envelope::{ApprovalRecord, RunEnvelope, RunToolCallRecord};
-use crate::run::event::{ApprovalDecision, ApprovalReason, ApprovalRequested, RunEvent, StoredValue};
+use crate::run::event::{ApprovalDecision, ApprovalReason, ApprovalRequested, GuardedAction, RunEvent, StoredValue};
 use crate::run::plan::{APPROVAL_TTL_SECONDS_DEFAULT, ApprovalRequirement, Step, StepKind};
 use crate::time::UnixMs;
 
-/// The question of an approval step. `subject` is its bound subject, `stored` the redacted copy that is kept.
-pub fn request(run: &RunEnvelope, step: &Step, subject: &Value, stored: StoredValue, now: UnixMs) -> Option<NewEvent> {
-    let StepKind::Approval { requirement, prompt, approval_ttl_seconds, .. } = &step.kind else { return None };
+/// The steps that wait for this gate's yes and have not been done.
+pub fn guarded<'a>(run: &'a RunEnvelope, gate: &Step) -> impl Iterator<Item = &'a Step> {
+    let waits = |step: &Step, over: bool| step.kind.approved_by() == Some(&gate.step_id) && !over;
+    run.plan
+        .steps
+        .iter()
+        .zip(&run.steps)
+        .filter(move |(step, state)| waits(step, state.is_over()))
+        .map(|(step, _)| step)
+}
+
+/// What an approval step shows: its subject, and the calls that wait for its yes. `args` are the bound arguments of what
+/// [`guarded`] gives, in that order.
+pub fn shown(run: &RunEnvelope, gate: &Step, subject: Value, args: Vec<Value>) -> Value {
+    if args.is_empty() {
+        return subject;
+    }
+    let action = |(step, args): (&Step, Value)| {
+        let (agent, tool) = (run.agent_of(step), step.kind.tool_id());
+        json!({ "stepId": step.step_id, "agentId": agent, "toolId": tool, "args": args })
+    };
+    let actions: Vec<Value> = guarded(run, gate).zip(args).map(action).collect();
+    json!({ "subject": subject, "actions": actions })
+}
+
+/// The question of an approval step. `shown` is what it shows, bound; `stored` the redacted copy that is kept.
+pub fn request(run: &RunEnvelope, gate: &Step, shown: &Value, stored: StoredValue, now: UnixMs) -> Option<NewEvent> {
+    let StepKind::Approval { requirement, approvers, prompt, approval_ttl_seconds, .. } = &gate.kind else {
+        return None;
+    };
     if *requirement == ApprovalRequirement::None {
         let reason = "the gate asks nobody".to_owned();
-        let step_id = step.step_id.clone();
+        let step_id = gate.step_id.clone();
         return Some(NewEvent::system(RunEvent::StepSkipped { step_id, label: None, reason, branch_not_taken: false }));
     }
     let asked = Asked {
-        step: &step.step_id,
+        step: gate,
         requirement: *requirement,
+        approvers: approvers.clone(),
         prompt: crate::redact::redact_text(prompt).into_owned(),
         reason: ApprovalReason::Gate,
         call: None,
         ttl_seconds: *approval_ttl_seconds,
     };
-    Some(ask(run, asked, subject, stored, now))
+    Some(ask(run, asked, shown, stored, now))
 }
 
 /// The question about a call whose outcome is not known: retry, skip or fail (RUN-026).
@@ -37,9 +70,22 @@ pub fn ask_about_unknown(run: &RunEnvelope, call: &RunToolCallRecord, now: UnixM
         "callId": call.call_id, "toolId": call.tool_id, "stepId": call.step_id, "argsHash": call.args_hash,
         "attempt": call.attempt, "requestedAtUnixMs": call.requested_at_unix_ms,
     });
+    let Some(step) = run.plan.step(&call.step_id) else {
+        return NewEvent::system(RunEvent::StepFailed {
+            step_id: call.step_id.clone(),
+            code: "unknown-call-outcome".to_owned(),
+            message: "the outcome of the call is not known".to_owned(),
+        });
+    };
+    // Sending it anew takes the standing that letting it through took.
+    let (requirement, approvers) = match step.kind.approved_by().and_then(|gate| run.plan.step(gate)).map(|g| &g.kind) {
+        Some(StepKind::Approval { requirement, approvers, .. }) => (*requirement, approvers.clone()),
+        Some(_) | None => (ApprovalRequirement::Operator, None),
+    };
     let asked = Asked {
-        step: &call.step_id,
-        requirement: ApprovalRequirement::Operator,
+        step,
+        requirement,
+        approvers,
         prompt: format!(
             "It is not known whether call {} of `{}` took effect. Approve to send it anew, skip to take it as done, \
              reject to fail the step.",
@@ -53,33 +99,88 @@ pub fn ask_about_unknown(run: &RunEnvelope, call: &RunToolCallRecord, now: UnixM
 }
 
 struct Asked<'a> {
-    step: &'a StepId,
+    step: &'a Step,
     requirement: ApprovalRequirement,
+    approvers: Option<Approvers>,
     prompt: String,
     reason: ApprovalReason,
     call: Option<&'a RunToolCallRecord>,
     ttl_seconds: u64,
 }
 
-fn ask(run: &RunEnvelope, asked: Asked<'_>, subject: &Value, stored: StoredValue, now: UnixMs) -> NewEvent {
+// What has no digest cannot be decided on: a yes to it would be a yes to something else as well.
+fn ask(run: &RunEnvelope, asked: Asked<'_>, shown: &Value, stored: StoredValue, now: UnixMs) -> NewEvent {
+    match question(run, &asked, shown, stored, now) {
+        Ok(question) => NewEvent::system(RunEvent::ApprovalRequested(Box::new(question))),
+        Err(error) => call::fail_step(asked.step, NumberNotExact::CODE, &error.to_string()),
+    }
+}
+
+fn question(
+    run: &RunEnvelope,
+    asked: &Asked<'_>,
+    shown: &Value,
+    stored: StoredValue,
+    now: UnixMs,
+) -> Result<ApprovalRequested, NumberNotExact> {
+    let step_id = &asked.step.step_id;
     let ordinal = run.approvals.len() as u64;
     let ttl_ms = i64::try_from(asked.ttl_seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
     // The digest covers what is decided on, and which step of which run it is decided for.
-    let bound = json!({ "runId": run.run_id, "stepId": asked.step, "subject": subject });
-    let subject_digest = canonical::digest(&bound).unwrap_or_else(|error| canonical::sha256_hex(error.0.as_bytes()));
-    NewEvent::system(RunEvent::ApprovalRequested(Box::new(ApprovalRequested {
-        approval_id: ApprovalId::new(run.run_key.derive("approval", asked.step.as_str(), ordinal)),
-        step_id: asked.step.clone(),
+    let bound = json!({ "runId": run.run_id, "stepId": step_id, "subject": shown });
+    Ok(ApprovalRequested {
+        approval_id: ApprovalId::new(run.run_key.derive("approval", step_id.as_str(), ordinal)),
+        step_id: step_id.clone(),
         requirement: asked.requirement,
-        prompt: asked.prompt,
+        approvers: asked.approvers.clone(),
+        prompt: asked.prompt.clone(),
         reason: asked.reason,
         call_id: asked.call.map(|call| call.call_id),
         subject: stored,
-        subject_digest,
+        subject_digest: canonical::digest(&bound)?,
+        actions: actions(run, asked.step, shown)?,
         requested_at_unix_ms: now,
         remind_at_unix_ms: now.plus_ms(ttl_ms / 2),
         expires_at_unix_ms: now.plus_ms(ttl_ms),
-    })))
+    })
+}
+
+// The calls among what is shown, in the order in which `shown` has put them there.
+fn actions(run: &RunEnvelope, gate: &Step, shown: &Value) -> Result<Vec<GuardedAction>, NumberNotExact> {
+    let bound = shown.get("actions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let waiting = guarded(run, gate).zip(bound).filter_map(|(step, action)| {
+        let tool_id = step.kind.tool_id()?.clone();
+        let agent_id = run.agent_of(step).clone();
+        let args_hash = canonical::digest(action.get("args").unwrap_or(&Value::Null));
+        Some(args_hash.map(|args_hash| GuardedAction { step_id: step.step_id.clone(), agent_id, tool_id, args_hash }))
+    });
+    waiting.collect()
+}
+
+/// Why the gate of a step does not let through a call with these arguments: nobody has said yes, or the yes was to another
+/// call. `None` if it lets it through, or if the step names no gate.
+pub fn objection(run: &RunEnvelope, step: &Step, args_hash: &str) -> Option<String> {
+    let gate = step.kind.approved_by()?;
+    let of_gate = |asked: &&ApprovalRecord| asked.step_id == *gate && asked.reason == ApprovalReason::Gate;
+    let last = run.approvals.iter().rfind(of_gate);
+    let Some(approval) = last.filter(|asked| asked.decision == Some(ApprovalDecision::Approve)) else {
+        return Some(format!("the gate `{gate}` has not let this call through; rewind to it, and have it decided"));
+    };
+    let (agent, tool) = (run.agent_of(step), step.kind.tool_id());
+    let same = |action: &GuardedAction| {
+        action.step_id == step.step_id
+            && action.agent_id == *agent
+            && Some(&action.tool_id) == tool
+            && action.args_hash == args_hash
+    };
+    if approval.actions.iter().any(same) {
+        return None;
+    }
+    Some(format!(
+        "approval {} of the gate `{gate}` was given to another call than this one; rewind to `{gate}`, and have this one \
+         decided",
+        approval.approval_id
+    ))
 }
 
 /// An answer, checked: the question is open, the answer fits it, the decider may decide, and it is about what was seen.
@@ -94,10 +195,15 @@ pub fn decided(
 ) -> Result<NewEvent, Denial> {
     let approval =
         run.approvals.iter().find(|a| a.approval_id == approval_id).ok_or(Denial::NoSuchApproval(approval_id))?;
+    // A run that is over stands still: what its end found open was not too late, and is moot.
+    let now = run.finished_at.map_or(now, |at| at.ms());
+    if approval.decision.is_some() || now >= approval.expires_at_unix_ms {
+        return Err(Denial::ApprovalClosed(approval_id));
+    }
     if run.end.is_some() {
         return Err(Denial::RunTerminal(run.status));
     }
-    if !approval.is_open() || now >= approval.expires_at_unix_ms {
+    if !approval.is_open() {
         return Err(Denial::ApprovalClosed(approval_id));
     }
     if subject_digest.is_some_and(|digest| digest != approval.subject_digest) {
@@ -106,9 +212,7 @@ pub fn decided(
     if decision == ApprovalDecision::Skip && approval.reason == ApprovalReason::Gate {
         return Err(Denial::DecisionNotAllowed);
     }
-    if !may_decide(approval.requirement, actor, run) {
-        return Err(Denial::NotAuthorized { role: actor.role });
-    }
+    approval.may_be_decided_by(actor, run)?;
     if reason.trim().is_empty() {
         return Err(Denial::ReasonRequired);
     }
@@ -119,27 +223,34 @@ pub fn decided(
     ))
 }
 
-// Teacher and guardian standing comes with scopes of a token (HND-002); until there are tokens, operators stand in.
-fn may_decide(requirement: ApprovalRequirement, actor: &Actor, run: &RunEnvelope) -> bool {
-    let operator = matches!(actor.role, Role::TenantOperator | Role::PlatformOperator);
-    match requirement {
-        ApprovalRequirement::None => true,
-        ApprovalRequirement::UserConfirmBeforeProceed => actor.actor_id == run.submitted_by.actor_id,
-        ApprovalRequirement::Operator | ApprovalRequirement::Teacher | ApprovalRequirement::Guardian => operator,
-    }
-}
-
 impl ApprovalRecord {
+    /// Whether the actor may answer, be the question open or not: its standing is what is required, and if people are
+    /// named, it is one of them and has not submitted the run itself.
+    pub fn may_be_decided_by(&self, actor: &Actor, run: &RunEnvelope) -> Result<(), Denial> {
+        let own = actor.actor_id == run.submitted_by.actor_id;
+        let the_user = self.requirement != ApprovalRequirement::UserConfirmBeforeProceed || own;
+        if !the_user || !self.requirement.lets(actor.role) {
+            return Err(Denial::NotAuthorized { role: actor.role });
+        }
+        if self.approvers.as_ref().is_some_and(|named| own || !named.names(actor)) {
+            return Err(Denial::NotAnApprover(self.approval_id));
+        }
+        Ok(())
+    }
+
     /// The row of an open question.
     pub fn open_row(&self) -> OpenApproval {
         OpenApproval {
             approval_id: self.approval_id,
             step_id: self.step_id.clone(),
             requirement: self.requirement,
+            approvers: self.approvers.clone(),
             prompt: self.prompt.clone(),
             reason: self.reason,
             subject_digest: self.subject_digest.clone(),
             requested_at_unix_ms: self.requested_at_unix_ms,
+            remind_at_unix_ms: self.remind_at_unix_ms,
+            reminded: self.reminded,
             expires_at_unix_ms: self.expires_at_unix_ms,
         }
     }

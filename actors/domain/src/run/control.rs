@@ -164,6 +164,10 @@ fn retry(
             return refuse("`params` may only replace arguments of tool steps that will be done again");
         }
     }
+    let mut replaced = overrides.params.iter().filter_map(|(id, args)| Some((run.plan.step(id)?, args)));
+    if let Some(problem) = replaced.find_map(|(step, args)| run.plan.guard_problem(step, args)) {
+        return refuse(&problem);
+    }
     if overrides.model_binding.is_some() {
         return refuse("no step of this run uses a model");
     }

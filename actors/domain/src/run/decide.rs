@@ -207,6 +207,9 @@ pub enum Denial {
         /// The role.
         role: Role,
     },
+    /// The question names who may answer.
+    #[error("approval {0} names who may decide it, and this credential is not among them; ask one of those")]
+    NotAnApprover(ApprovalId),
     /// The run has moved on since the caller looked.
     #[error("the run is at event {actual}, not {expected}; look at it again")]
     StaleRevision {
@@ -250,6 +253,7 @@ impl Denial {
             Self::ForkWithoutFreshId => "fork-without-fresh-id",
             Self::OverrideNotAllowed(_) => "override-not-allowed",
             Self::NotAuthorized { .. } => "not-authorized",
+            Self::NotAnApprover(_) => "not-an-approver",
             Self::StaleRevision { .. } => "stale-revision",
             Self::NoSuchApproval(_) => "no-such-approval",
             Self::ApprovalClosed(_) => "approval-closed",

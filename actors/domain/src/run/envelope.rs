@@ -14,9 +14,10 @@ use crate::ids::{
     AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, SecretId, StageId, StepId, TenantId, ToolId,
 };
 use crate::quantity::{Micros, Usage};
+use crate::run::approvers::Approvers;
 use crate::run::event::{
-    ApprovalDecision, ApprovalReason, ArtifactRef, CallError, CallOutcome, DecisionLabel, Evidence, PauseCause,
-    Reservation, RunFinished, RunOutputBundle, StoredValue,
+    ApprovalDecision, ApprovalReason, ArtifactRef, CallError, CallOutcome, DecisionLabel, Evidence, GuardedAction,
+    PauseCause, Reservation, RunFinished, RunOutputBundle, StoredValue,
 };
 use crate::run::ledger::RunCostLedger;
 use crate::run::plan::{ApprovalRequirement, Plan};
@@ -217,6 +218,9 @@ pub struct ApprovalRecord {
     pub step_id: StepId,
     /// Who may answer.
     pub requirement: ApprovalRequirement,
+    /// Who of those may; all of them if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvers: Option<Approvers>,
     /// In words.
     pub prompt: String,
     /// Why it is asked.
@@ -228,6 +232,9 @@ pub struct ApprovalRecord {
     pub subject: StoredValue,
     /// The decision holds for exactly this.
     pub subject_digest: String,
+    /// The calls that a yes lets through, each once and exactly as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<GuardedAction>,
     /// When it was asked.
     pub requested_at_unix_ms: UnixMs,
     /// When a reminder is due.

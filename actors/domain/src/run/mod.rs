@@ -3,6 +3,7 @@
 pub mod advance;
 pub mod append;
 pub mod approval;
+pub mod approvers;
 pub mod binding;
 pub mod call;
 pub mod chain;

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::{AgentId, BranchId, StageId, StepId, ToolId};
+use crate::run::approvers::Approvers;
+use crate::run::binding;
 
 /// Most steps a plan may have.
 pub const STEPS_MAX: usize = 200;
@@ -76,6 +78,10 @@ pub enum StepKind {
         /// JSON in which `{"$from": pointer}` is replaced when the call is made.
         #[serde(default)]
         args: Value,
+        /// The approval step that must have let exactly this call through: it shows the bound arguments, and the call is
+        /// made with those or not at all. The call waits for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approved_by: Option<StepId>,
     },
     /// A hand-off to a sub-run.
     Agent {
@@ -94,6 +100,9 @@ pub enum StepKind {
         /// Who may answer.
         #[serde(default)]
         requirement: ApprovalRequirement,
+        /// Who of those may answer; all of them if absent. Whoever submitted the run may then not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approvers: Option<Approvers>,
         /// The question, shown to whoever decides.
         #[serde(default)]
         prompt: String,
@@ -132,6 +141,11 @@ impl StepKind {
     /// The tool of a tool step.
     pub const fn tool_id(&self) -> Option<&ToolId> {
         if let Self::Tool { tool_id, .. } = self { Some(tool_id) } else { None }
+    }
+
+    /// The approval step that a tool step is let through by.
+    pub const fn approved_by(&self) -> Option<&StepId> {
+        if let Self::Tool { approved_by: Some(gate), .. } = self { Some(gate) } else { None }
     }
 }
 
@@ -311,7 +325,10 @@ impl Plan {
             }
         }
         match &step.kind {
-            StepKind::Tool { .. } => Ok(()),
+            StepKind::Tool { args, .. } => match self.guard_problem(step, args) {
+                Some(problem) => bad(&problem),
+                None => Ok(()),
+            },
             StepKind::Agent { .. } | StepKind::Model { .. } => {
                 Err(PlanError::StepKindNotAvailable { step: step.step_id.clone(), kind: step.kind.as_str() })
             }
@@ -321,7 +338,12 @@ impl Plan {
             StepKind::Approval { approval_ttl_seconds, .. } if *approval_ttl_seconds > WAIT_SECONDS_MAX => {
                 bad("`approvalTtlSeconds` may be at most 366 days")
             }
-            StepKind::Approval { .. } => Ok(()),
+            StepKind::Approval { requirement, approvers: Some(approvers), .. } => match approvers.problem(*requirement)
+            {
+                Some(problem) => bad(&problem),
+                None => Ok(()),
+            },
+            StepKind::Approval { approvers: None, .. } => Ok(()),
             StepKind::Branch { branches } => {
                 let distinct: BTreeSet<_> = branches.iter().map(|b| &b.branch_id).collect();
                 if branches.is_empty() || distinct.len() != branches.len() {
@@ -341,9 +363,9 @@ impl Plan {
 }
 
 impl Step {
-    /// Everything the step waits for: its declared dependencies and the branch it hangs on.
+    /// Everything the step waits for: its declared dependencies, the branch it hangs on, and the gate that lets it through.
     pub fn dependencies(&self) -> impl Iterator<Item = &StepId> {
-        self.depends_on_step_ids.iter().chain(self.when.as_ref().map(|w| &w.step_id))
+        self.depends_on_step_ids.iter().chain(self.when.as_ref().map(|w| &w.step_id)).chain(self.kind.approved_by())
     }
     /// The stage the step's cost and evidence are booked under.
     pub fn stage(&self) -> StageId {
@@ -355,7 +377,8 @@ impl Step {
 }
 
 impl Plan {
-    /// The step and every step that waits for it, directly or not, in plan order.
+    /// The step, every step that waits for it, directly or not, and the gates that let any of those through with what
+    /// waits for them: in plan order. A decision is used once, so a call that is made anew is asked about anew.
     pub fn behind(&self, from: &StepId) -> Vec<StepId> {
         let mut reached: BTreeSet<&StepId> = BTreeSet::from([from]);
         loop {
@@ -364,11 +387,39 @@ impl Plan {
                 if step.dependencies().any(|on| reached.contains(on)) {
                     reached.insert(&step.step_id);
                 }
+                if reached.contains(&step.step_id) {
+                    reached.extend(step.kind.approved_by());
+                }
             }
             if reached.len() == before {
                 break;
             }
         }
         self.steps.iter().map(|step| &step.step_id).filter(|id| reached.contains(id)).cloned().collect()
+    }
+
+    /// Every step that must be over before this one starts.
+    fn ahead<'a>(&'a self, of: &'a StepId) -> BTreeSet<&'a StepId> {
+        let mut reached = BTreeSet::new();
+        let mut waiting = vec![of];
+        while let Some(step) = waiting.pop().and_then(|id| self.step(id)) {
+            waiting.extend(step.dependencies().filter(|on| reached.insert(*on)));
+        }
+        reached
+    }
+
+    /// Why a gate could not show exactly the call that the step makes with these arguments; `None` if it can, or if no gate
+    /// lets the step through.
+    pub(super) fn guard_problem(&self, step: &Step, args: &Value) -> Option<String> {
+        let gate = step.kind.approved_by()?;
+        let asks = |kind: &StepKind| matches!(kind, StepKind::Approval { requirement, .. } if *requirement != ApprovalRequirement::None);
+        if !self.step(gate).is_some_and(|step| asks(&step.kind)) {
+            return Some("`approvedBy` must name an approval step of this plan that asks somebody".to_owned());
+        }
+        let ahead = self.ahead(gate);
+        let late = binding::steps_bound(args).into_iter().find(|on| !ahead.contains(on))?;
+        Some(format!(
+            "`args` bind to the output of `{late}`, for which `{gate}` does not wait; let it depend on that step"
+        ))
     }
 }

@@ -165,10 +165,10 @@ pub fn parse(bytes: &[u8]) -> Result<Submission, SubmissionError> {
 
 fn check_fields(index: usize, step: &Value) -> Result<(), SubmissionError> {
     let own: &[&str] = match step.get("kind").and_then(Value::as_str) {
-        Some("tool") => &["toolId", "args"],
+        Some("tool") => &["toolId", "args", "approvedBy"],
         Some("agent") => &["input"],
         Some("model") => &["prompt"],
-        Some("approval") => &["requirement", "prompt", "subject", "approvalTtlSeconds"],
+        Some("approval") => &["requirement", "approvers", "prompt", "subject", "approvalTtlSeconds"],
         Some("branch") => &["branches"],
         Some("wait") => &["seconds"],
         _ => return Ok(()),
@@ -218,6 +218,7 @@ pub fn accept(
         if let Some(agent) = &step.agent_id {
             known_agent(agent)?;
         }
+        approvers_are_others(step, &submitter.actor)?;
     }
     known_agent(&submission.root_agent_id)?;
     if !COST_QUALITY_MODES.contains(&submission.mode.as_str()) {
@@ -281,6 +282,17 @@ fn known_agent(agent: &AgentId) -> Result<(), SubmissionError> {
     }
 }
 
+// Whoever submits a run cannot name itself as the one who approves it.
+fn approvers_are_others(step: &Step, submitter: &Actor) -> Result<(), SubmissionError> {
+    if let StepKind::Approval { approvers: Some(approvers), .. } = &step.kind
+        && approvers.actor_ids.contains(&submitter.actor_id)
+    {
+        let problem = "`approvers.actorIds` names you, and whoever submits a run cannot approve it; name others";
+        return Err(PlanError::BadStep { step: step.step_id.clone(), problem: problem.to_owned() }.into());
+    }
+    Ok(())
+}
+
 fn run_budgets(wanted: &[RunBudget], submitter: &Submitter) -> Result<Vec<Budget>, SubmissionError> {
     let bad = |index, problem| Err(SubmissionError::BadBudget { index, problem });
     if wanted.len() > BUDGETS_MAX {
@@ -335,7 +347,7 @@ pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
     tools.sort();
     tools.dedup();
     // Whoever is to be given a secret needs a grant that names it.
-    let named = |step: &Step, tool: &ToolId| matches!(&step.kind, StepKind::Tool { tool_id, args } if tool_id == tool && names_secret(args));
+    let named = |step: &Step, tool: &ToolId| matches!(&step.kind, StepKind::Tool { tool_id, args, .. } if tool_id == tool && names_secret(args));
     tools.retain(|tool| !submitted.plan.steps.iter().any(|step| named(step, tool)));
     tools.retain(|tool| crate::catalog::entry(tool).is_some_and(crate::catalog::CatalogEntry::is_bounded));
     tools.into_iter().filter_map(|tool| mint(submitted, tool, now)).collect()

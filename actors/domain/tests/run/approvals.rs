@@ -160,6 +160,63 @@ fn a_question_of_a_run_that_is_over_cannot_be_answered() {
 }
 
 #[test]
+fn a_question_that_was_answered_or_ran_out_is_closed_also_after_the_run_is_over() {
+    let (mut story, approval) = asked();
+    story.command(answer(approval, ApprovalDecision::Reject)).unwrap();
+    assert_eq!(story.status(), RunStatus::Failed);
+    assert_eq!(story.says(&answer(approval, ApprovalDecision::Approve)), "approval-closed");
+    let (mut story, approval) = asked();
+    story.after_ms(1_000_000);
+    assert_eq!(story.status(), RunStatus::Failed);
+    assert_eq!(story.says(&answer(approval, ApprovalDecision::Approve)), "approval-closed");
+    let (mut story, approval) = asked();
+    story.command(kill()).unwrap();
+    story.now = story.now.plus_ms(2_000_000);
+    assert_eq!(story.says(&answer(approval, ApprovalDecision::Approve)), "run-terminal", "and stays what it was");
+}
+
+#[test]
+fn a_clock_that_steps_back_neither_reminds_twice_nor_opens_what_was_closed() {
+    let (mut story, approval) = asked();
+    story.after_ms(500_000);
+    story.after_ms(-400_000);
+    story.after_ms(400_000);
+    assert_eq!(story.kinds_from(4), ["approval-reminded"]);
+    story.after_ms(499_999);
+    story.after_ms(-100_000);
+    assert_eq!(story.says(&answer(approval, ApprovalDecision::Approve)), "ok", "it waits the longer");
+    story.after_ms(100_001);
+    assert_eq!(story.run.end.clone().unwrap().code.as_deref(), Some("approval-expired"));
+    story.after_ms(-1_000_000);
+    assert_eq!(story.says(&answer(approval, ApprovalDecision::Approve)), "approval-closed");
+}
+
+#[test]
+fn a_question_that_ran_out_unseen_is_not_reminded_of() {
+    let (mut story, _) = asked();
+    story.after_ms(5_000_000);
+    let kinds = story.kinds_from(4);
+    assert_eq!(kinds.first(), Some(&"approval-expired"), "{kinds:?}");
+    assert!(!kinds.contains(&"approval-reminded"));
+}
+
+#[test]
+fn a_digest_in_another_form_is_another_digest() {
+    let (story, approval_id) = asked();
+    let digest = story.run.approvals[0].subject_digest.clone();
+    for other in [digest.to_uppercase(), digest[..63].to_owned(), format!("{digest}0"), String::new(), "\0".repeat(64)]
+    {
+        let told = RunCommand::DecideApproval {
+            approval_id,
+            decision: ApprovalDecision::Approve,
+            reason: "read it".to_owned(),
+            subject_digest: Some(other.clone()),
+        };
+        assert_eq!(story.says(&told), "approval-subject-changed", "{other:?}");
+    }
+}
+
+#[test]
 fn who_may_answer_depends_on_what_is_required() {
     use ApprovalRequirement as R;
     let says = |requirement, by: &signalbox_domain::identity::Actor| {
@@ -223,6 +280,10 @@ fn open_questions_are_listed_with_what_a_decider_needs() {
     );
     assert_eq!(rows[0].subject_digest, story.run.approvals[0].subject_digest);
     assert_eq!(rows[0].prompt, "May it go on?");
+    assert_eq!((rows[0].remind_at_unix_ms, rows[0].reminded), (START.plus_seconds(500), false));
+    let mut story = story;
+    story.after_ms(500_000);
+    assert!(projection(&story.run).open_approvals[0].reminded, "that somebody was reminded is seen in the list");
 }
 
 /// A run that asks what became of a call.

@@ -40,7 +40,7 @@ fn asked(fresh: Option<(RunId, bool)>, scopes: &[String]) -> Fork<'_> {
 }
 
 /// The fork with its first two events written.
-fn fork_of(story: &Story) -> Story {
+pub(crate) fn fork_of(story: &Story) -> Story {
     let mut events = forked(story, Some((FRESH, false))).unwrap().into_iter();
     let Some(RunEvent::RunSubmitted(submitted)) = events.next().map(|new| new.event) else { panic!("no beginning") };
     let mut fork = Story::begins(*submitted);

@@ -15,6 +15,8 @@ use signalbox_domain::quantity::{BudgetCategory, Micros};
 use signalbox_domain::run::advance::advance;
 use signalbox_domain::run::append::{Ask, NewEvent, Release, RunHead, stamp};
 use signalbox_domain::run::approval;
+use signalbox_domain::run::approvers::Approvers;
+use signalbox_domain::run::binding::{self, Sources};
 use signalbox_domain::run::call::{self, Prepared};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
 use signalbox_domain::run::decide::{Context, Denial, RunCommand, decide};
@@ -75,13 +77,28 @@ fn step(id: &str, after: &[&str], kind: StepKind) -> Step {
     }
 }
 
+/// The same call, made only as the gate has let it through.
+pub(crate) fn approved_by(gate: &str, mut step: Step) -> Step {
+    let StepKind::Tool { approved_by, .. } = &mut step.kind else { panic!("it makes no call") };
+    *approved_by = Some(step_id(gate));
+    step
+}
+
+/// The same gate, answered by those named alone.
+pub(crate) fn naming(actor_ids: &[&str], roles: &[Role], mut step: Step) -> Step {
+    let StepKind::Approval { approvers, .. } = &mut step.kind else { panic!("it asks nobody") };
+    let actor_ids = actor_ids.iter().map(|id| ActorId::new(*id).unwrap()).collect();
+    *approvers = Some(Approvers { actor_ids, roles: roles.iter().copied().collect() });
+    step
+}
+
 /// A call of `memory.read`, after these steps.
 pub(crate) fn tool(id: &str, after: &[&str]) -> Step {
     calling("memory.read", json!({"key": id}), id, after)
 }
 
 pub(crate) fn calling(tool: &str, args: Value, id: &str, after: &[&str]) -> Step {
-    step(id, after, StepKind::Tool { tool_id: tool_id(tool), args })
+    step(id, after, StepKind::Tool { tool_id: tool_id(tool), args, approved_by: None })
 }
 
 pub(crate) fn gate(id: &str, after: &[&str]) -> Step {
@@ -91,7 +108,7 @@ pub(crate) fn gate(id: &str, after: &[&str]) -> Step {
 pub(crate) fn asking(requirement: ApprovalRequirement, id: &str, after: &[&str]) -> Step {
     let subject = json!({"pages": 3});
     let prompt = "May it go on?".to_owned();
-    step(id, after, StepKind::Approval { requirement, prompt, subject, approval_ttl_seconds: 1_000 })
+    step(id, after, StepKind::Approval { requirement, approvers: None, prompt, subject, approval_ttl_seconds: 1_000 })
 }
 
 pub(crate) fn fork_in_the_road(id: &str, ways: &[&str], after: &[&str]) -> Step {
@@ -312,19 +329,35 @@ impl Story {
         self.go_on();
     }
 
-    /// The step's call with its arguments as the plan has them.
+    /// The step's call with its arguments bound.
     pub(crate) fn prepared(&self, id: &str) -> Prepared {
         let step = self.run.plan.step(&step_id(id)).unwrap().clone();
         let StepKind::Tool { args, .. } = &step.kind else { panic!("`{id}` makes no call") };
+        let args = self.bound(args);
         Prepared {
             call_id: self.run.next_call_id(&step),
             target: self.run.target_of(&step).unwrap(),
-            args: args.clone(),
-            args_hash: canonical::digest(args).unwrap(),
+            args_hash: canonical::digest(&args).unwrap(),
             redacted_args: StoredValue::Inline(args.clone()),
             secrets: std::collections::BTreeMap::new(),
+            args,
             step,
         }
+    }
+
+    /// A value with its bindings replaced.
+    pub(crate) fn bound(&self, value: &Value) -> Value {
+        let output = |step: &StepId| match self.run.output_of(step)? {
+            StoredValue::Inline(value) => Some(value.clone()),
+            StoredValue::Blob { .. } => None,
+        };
+        binding::bind(value, Sources { run: &self.run, inputs: &self.run.inputs, output: &output }).unwrap().value
+    }
+
+    /// Why the gate of a step does not let its call through.
+    pub(crate) fn unapproved(&self, id: &str) -> Option<String> {
+        let prepared = self.prepared(id);
+        approval::objection(&self.run, &prepared.step, &prepared.args_hash)
     }
 
     /// What the gate would say to it: yes, with the catalog's ceiling reserved on the run's own budgets.
@@ -408,7 +441,9 @@ impl Story {
     pub(crate) fn asks(&mut self, id: &str) -> ApprovalId {
         let step = self.run.plan.step(&step_id(id)).unwrap().clone();
         let StepKind::Approval { subject, .. } = &step.kind else { panic!("`{id}` asks nobody") };
-        let event = approval::request(&self.run, &step, subject, StoredValue::Inline(subject.clone()), self.now);
+        let args = approval::guarded(&self.run, &step).map(|step| self.bound(step.kind.document().unwrap())).collect();
+        let shown = approval::shown(&self.run, &step, self.bound(subject), args);
+        let event = approval::request(&self.run, &step, &shown, StoredValue::Inline(shown.clone()), self.now);
         self.write(event);
         self.run.approvals.last().unwrap().approval_id
     }

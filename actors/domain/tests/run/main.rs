@@ -4,6 +4,7 @@
 
 mod advancing;
 mod approvals;
+mod approvers;
 mod bindings;
 mod branches;
 mod calls;
@@ -13,6 +14,7 @@ mod endings;
 mod forks;
 mod given;
 mod golden;
+mod guards;
 mod hashes;
 mod ledger;
 mod plans;

@@ -77,6 +77,7 @@ fn kinds_that_cannot_be_run_yet_are_refused() {
 fn a_step_whose_own_fields_make_no_sense_is_refused() {
     let ttl = |approval_ttl_seconds| StepKind::Approval {
         requirement: ApprovalRequirement::Operator,
+        approvers: None,
         prompt: String::new(),
         subject: json!(null),
         approval_ttl_seconds,

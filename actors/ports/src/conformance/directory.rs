@@ -1,7 +1,9 @@
 //! Lists show what the last append said.
 
-use signalbox_domain::ids::{ApprovalId, PipelineId, RunKey};
+use signalbox_domain::identity::Role;
+use signalbox_domain::ids::{ActorId, ApprovalId, PipelineId, RunKey};
 use signalbox_domain::run::append::{Entry, OpenApproval, RunProjection};
+use signalbox_domain::run::approvers::Approvers;
 use signalbox_domain::run::event::{ApprovalReason, RunEvent};
 use signalbox_domain::run::plan::ApprovalRequirement;
 use signalbox_domain::run::status::RunStatus;
@@ -62,10 +64,16 @@ fn approval(number: u128, at: i64) -> OpenApproval {
         approval_id: ApprovalId::new(uuid::Uuid::from_u128(number)),
         step_id: step("one"),
         requirement: ApprovalRequirement::Operator,
+        approvers: Some(Approvers {
+            actor_ids: [ActorId::new("olga").unwrap()].into(),
+            roles: [Role::PlatformOperator].into(),
+        }),
         prompt: "May it be published? \u{2713}".into(),
         reason: ApprovalReason::Gate,
         subject_digest: "digest".into(),
         requested_at_unix_ms: UnixMs(at),
+        remind_at_unix_ms: UnixMs(at + 500),
+        reminded: number.is_multiple_of(2),
         expires_at_unix_ms: UnixMs(at + 1_000),
     }
 }
@@ -84,6 +92,31 @@ pub async fn an_open_approval_is_listed_until_it_is_decided(f: &Fixture) {
     let open = f.directory.open_approvals(&tenant("acme")).await.unwrap();
     assert_eq!(open, [(two.run_id, approval(3, 10)), (one.run_id, approval(2, 30))]);
     assert_eq!(f.directory.open_approvals(&tenant("globex")).await.unwrap(), []);
+}
+
+pub async fn the_run_of_an_approval_is_found_by_its_tenant_also_after_it_was_decided(f: &Fixture) {
+    let (one, two) = (f.run(1).await, f.run(2).await);
+    f.create(new_run("globex", 3)).await;
+    let asking = |open: &[OpenApproval]| Some(RunProjection { open_approvals: open.to_vec(), ..projection() });
+    let found = async |of: &str, number: u128| {
+        f.directory.run_of_approval(&tenant(of), ApprovalId::new(uuid::Uuid::from_u128(number))).await.unwrap()
+    };
+    assert_eq!(found("acme", 1).await, None);
+    let one = f.append(Entry { projection: asking(&[approval(1, 20), approval(2, 30)]), ..entry(&one) }).await.unwrap();
+    f.append(Entry { projection: asking(&[approval(3, 10)]), ..entry(&two) }).await.unwrap();
+    let run_id = one.head.run_id;
+    assert_eq!((found("acme", 1).await, found("acme", 3).await), (Some(run_id), Some(two.run_id)));
+    // One is decided, and then the other; a new one is asked.
+    let one = f.append(Entry { projection: asking(&[approval(2, 30)]), ..entry(&one.head) }).await.unwrap();
+    f.append(Entry { projection: asking(&[approval(4, 40)]), ..entry(&one.head) }).await.unwrap();
+    for number in [1, 2, 4] {
+        assert_eq!(found("acme", number).await, Some(run_id), "{number}");
+        assert_eq!(found("globex", number).await, None, "a foreign one is as absent as one that never was");
+    }
+    let born = NewRun { projection: asking(&[approval(5, 50)]).unwrap(), ..new_run("acme", 4) };
+    let born_id = born.run_id;
+    f.create(born).await;
+    assert_eq!((found("acme", 5).await, found("acme", 6).await), (Some(born_id), None));
 }
 
 pub async fn a_list_shows_what_the_last_append_said(f: &Fixture) {

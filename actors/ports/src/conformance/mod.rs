@@ -110,6 +110,7 @@ macro_rules! store_conformance {
             runs_are_listed_newest_first_in_pages,
             runs_are_listed_by_status_and_pipeline,
             an_open_approval_is_listed_until_it_is_decided,
+            the_run_of_an_approval_is_found_by_its_tenant_also_after_it_was_decided,
             a_list_shows_what_the_last_append_said,
             of_twenty_calls_at_once_of_thirty_on_a_hundred_three_are_admitted,
             two_settlements_of_one_call_at_once_free_nobody_elses_reservation,

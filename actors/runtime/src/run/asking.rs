@@ -104,11 +104,18 @@ impl State {
         step: &Step,
         now: UnixMs,
     ) -> Result<Result<Vec<NewEvent>, Unready>, StoreError> {
-        let bound = match self.bind(scratch, step).await? {
-            Ok(bound) => bound,
+        let subject = match self.bind(scratch, step).await? {
+            Ok(bound) => bound.value,
             Err(unready) => return Ok(Err(unready)),
         };
-        let looked = values::look(bound.value).await?;
+        let mut args = Vec::new();
+        for guarded in approval::guarded(scratch, step) {
+            match self.bind(scratch, guarded).await? {
+                Ok(bound) => args.push(bound.value),
+                Err(unready) => return Ok(Err(unready)),
+            }
+        }
+        let looked = values::look(approval::shown(scratch, step, subject, args)).await?;
         let stored = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;
         Ok(Ok(approval::request(scratch, step, &looked.value, stored, now).into_iter().collect()))
     }
@@ -264,6 +271,7 @@ impl State {
         let throttled = self.shared.buckets.take(&view.state, &prepared.target).await.err();
         let configured = self.shared.tools.configured();
         let semver = configured.iter().find(|(tool, _)| *tool == prepared.target.tool_id).map(|(_, v)| v.as_str());
+        let unapproved = approval::objection(scratch, &prepared.step, &prepared.args_hash);
         let attempt = Attempt {
             target: &prepared.target,
             tool: signalbox_domain::catalog::entry(&prepared.target.tool_id),
@@ -271,6 +279,7 @@ impl State {
             scopes: &scratch.scopes,
             args: &prepared.args,
             secrets: &prepared.secrets,
+            unapproved: unapproved.as_deref(),
             control: ControlState::None,
             redispatch,
             now,

@@ -103,7 +103,7 @@ async fn a_gate_waits_parks_and_goes_on_with_the_answer() {
     let envelope = world.until_closed(run).await;
     assert_eq!(envelope.status, RunStatus::Completed);
     assert_eq!(world.tools.count(&tool("memory.read")), 1);
-    assert_eq!(world.decide(approval, ApprovalDecision::Approve).await.unwrap_err().code(), "no-such-approval");
+    assert_eq!(world.decide(approval, ApprovalDecision::Approve).await.unwrap_err().code(), "approval-closed");
 
     let run = world.submit(plan).await;
     let envelope = world.until_status(run, RunStatus::AwaitingApproval).await;

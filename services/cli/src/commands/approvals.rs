@@ -1,10 +1,10 @@
-//! `approvals list` and `approvals decide`.
+//! `approvals list`, `show` and `decide`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use signalbox_proto::v1;
 use uuid::Uuid;
 
-use super::view::ApprovalView;
+use super::view::{ApprovalView, QuestionView, who_may_answer};
 use crate::args::{Answer, ApprovalsCommand};
 use crate::client::{Client, timed, until_answered};
 use crate::failure::Failure;
@@ -14,6 +14,7 @@ use crate::output::{Out, instant};
 pub(crate) async fn run(client: Client, command: ApprovalsCommand, out: &mut Out) -> Result<(), Failure> {
     match command {
         ApprovalsCommand::List => list(client, out).await,
+        ApprovalsCommand::Show { id } => show(client, id, out).await,
         ApprovalsCommand::Decide { id, answer, reason, subject_digest, command_id } => {
             let request = v1::DecideApprovalRequest {
                 approval_id: id.to_string(),
@@ -33,15 +34,69 @@ async fn list(mut client: Client, out: &mut Out) -> Result<(), Failure> {
         let approvals: Vec<_> = answer.approvals.iter().map(ApprovalView::of).collect();
         return out.json(&json!({ "approvals": approvals }));
     }
+    if answer.approvals.is_empty() {
+        return out.line("no question is open");
+    }
     let rows: Vec<Vec<String>> = answer
         .approvals
         .into_iter()
         .map(|open| {
-            let expires = instant(open.expires_at_unix_ms.saturating_mul(1_000));
-            vec![open.approval_id, open.run_id, open.step_id, open.requirement, expires, open.prompt]
+            let expires = format!("{}{}", at(open.expires_at_unix_ms), if open.reminded { " (reminded)" } else { "" });
+            let who = who_may_answer(&open);
+            vec![open.approval_id, open.run_id, open.step_id, who, expires, open.prompt]
         })
         .collect();
     out.table(&["QUESTION", "RUN", "STEP", "WHO MAY ANSWER", "EXPIRES", "PROMPT"], &rows)
+}
+
+async fn show(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure> {
+    let request = v1::GetApprovalRequest { approval_id: id.to_string() };
+    let answer = client.get_approval(timed(request)).await?.into_inner();
+    let approval = answer.approval.clone().unwrap_or_default();
+    let view = QuestionView::of(&answer, &approval)?;
+    if out.is_json() {
+        return out.json(&view);
+    }
+    let decided = if answer.decided_by.is_empty() {
+        String::new()
+    } else {
+        format!("by {}: {}", answer.decided_by, answer.decision_reason)
+    };
+    let reminder = if approval.reminded { "was given at" } else { "comes at" };
+    out.fields(&[
+        ("question", approval.approval_id.clone()),
+        ("asked", approval.prompt.clone()),
+        ("because", if approval.reason == "gate" { String::new() } else { approval.reason.clone() }),
+        ("state", answer.state.clone()),
+        ("decided", decided),
+        ("run", approval.run_id.clone()),
+        ("step", approval.step_id.clone()),
+        ("who may answer", who_may_answer(&approval)),
+        ("you may answer", if answer.may_decide { "yes" } else { "no" }.to_owned()),
+        ("asked at", at(approval.requested_at_unix_ms)),
+        ("reminder", format!("{reminder} {}", at(approval.remind_at_unix_ms))),
+        ("expires at", at(approval.expires_at_unix_ms)),
+        ("digest", approval.subject_digest.clone()),
+    ])?;
+    for action in &answer.actions {
+        out.line(&format!("a yes lets step {} call {} as {}", action.step_id, action.tool_id, action.agent_id))?;
+    }
+    if answer.subject_json.is_empty() {
+        return out.line("what it is about is shown to operators and to those who may answer");
+    }
+    // All of it, as it is: a summary would leave out what matters once.
+    let subject: Value = serde_json::from_slice(&answer.subject_json).map_err(unreadable)?;
+    let text = serde_json::to_string_pretty(&subject).map_err(unreadable)?;
+    out.line("it is about:")?;
+    text.lines().try_for_each(|line| out.line(&format!("  {line}")))
+}
+
+fn unreadable(error: serde_json::Error) -> Failure {
+    Failure::new("answer-invalid", format!("the server sent something that is not JSON: {error}"))
+}
+
+fn at(unix_ms: i64) -> String {
+    instant(unix_ms.saturating_mul(1_000))
 }
 
 async fn decide(client: Client, request: v1::DecideApprovalRequest, out: &mut Out) -> Result<(), Failure> {
@@ -49,8 +104,9 @@ async fn decide(client: Client, request: v1::DecideApprovalRequest, out: &mut Ou
     let answer =
         until_answered(async || client.clone().decide_approval(timed(request.clone())).await).await?.into_inner();
     if out.is_json() {
-        let view = json!({ "approvalId": approval_id, "runId": answer.run_id, "status": answer.status });
-        return out.json(&view);
+        return out.json(&json!({
+            "approvalId": approval_id, "runId": answer.run_id, "status": answer.status, "seq": answer.seq,
+        }));
     }
     out.line(&format!("run {} is {}", answer.run_id, answer.status))
 }

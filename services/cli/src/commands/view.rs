@@ -126,9 +126,21 @@ pub(crate) struct ApprovalView<'a> {
     requirement: &'a str,
     prompt: &'a str,
     reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approvers: Option<ApproversView<'a>>,
     subject_digest: &'a str,
     requested_at_unix_ms: i64,
+    remind_at_unix_ms: i64,
+    reminded: bool,
     expires_at_unix_ms: i64,
+}
+
+/// Who is named.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ApproversView<'a> {
+    actor_ids: &'a [String],
+    roles: &'a [String],
 }
 
 impl<'a> ApprovalView<'a> {
@@ -142,9 +154,76 @@ impl<'a> ApprovalView<'a> {
             prompt: &approval.prompt,
             reason: &approval.reason,
             subject_digest: &approval.subject_digest,
+            approvers: named(approval)
+                .then_some(ApproversView { actor_ids: &approval.approver_actor_ids, roles: &approval.approver_roles }),
             requested_at_unix_ms: approval.requested_at_unix_ms,
+            remind_at_unix_ms: approval.remind_at_unix_ms,
+            reminded: approval.reminded,
             expires_at_unix_ms: approval.expires_at_unix_ms,
         }
+    }
+}
+
+fn named(approval: &v1::Approval) -> bool {
+    !approval.approver_actor_ids.is_empty() || !approval.approver_roles.is_empty()
+}
+
+/// Who may answer a question, in words.
+pub(crate) fn who_may_answer(approval: &v1::Approval) -> String {
+    if !named(approval) {
+        return approval.requirement.clone();
+    }
+    let roles = approval.approver_roles.iter().map(|role| format!("every {role}"));
+    let names: Vec<_> = approval.approver_actor_ids.iter().cloned().chain(roles).collect();
+    format!("{}: {}", approval.requirement, names.join(", "))
+}
+
+/// A question, open or not, with what it is about.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct QuestionView<'a> {
+    #[serde(flatten)]
+    approval: ApprovalView<'a>,
+    state: &'a str,
+    may_decide: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    actions: Vec<ActionView<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    decided_by: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    decision_reason: &'a str,
+}
+
+/// A call that waits for a yes.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ActionView<'a> {
+    step_id: &'a str,
+    agent_id: &'a str,
+    tool_id: &'a str,
+    args_hash: &'a str,
+}
+
+impl<'a> QuestionView<'a> {
+    /// The view of a question off the wire.
+    pub(crate) fn of(answer: &'a v1::GetApprovalResponse, approval: &'a v1::Approval) -> Result<Self, Failure> {
+        let action = |action: &'a v1::GuardedAction| ActionView {
+            step_id: &action.step_id,
+            agent_id: &action.agent_id,
+            tool_id: &action.tool_id,
+            args_hash: &action.args_hash,
+        };
+        Ok(Self {
+            approval: ApprovalView::of(approval),
+            state: &answer.state,
+            may_decide: answer.may_decide,
+            subject: if answer.subject_json.is_empty() { None } else { Some(raw(&answer.subject_json)?) },
+            actions: answer.actions.iter().map(action).collect(),
+            decided_by: &answer.decided_by,
+            decision_reason: &answer.decision_reason,
+        })
     }
 }
 

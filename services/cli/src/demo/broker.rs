@@ -69,7 +69,7 @@ fn grant(tool: &str, constraints: Constraints, why: &str, approval: &Approval<'_
 // The paths that the plan's own `file.write` steps name; a path that is bound only at run time is not approved.
 fn written(plan: &Plan) -> Vec<String> {
     let path = |kind: &StepKind| match kind {
-        StepKind::Tool { tool_id, args } if tool_id.as_str() == "file.write" => {
+        StepKind::Tool { tool_id, args, .. } if tool_id.as_str() == "file.write" => {
             args.get("path").and_then(|path| path.as_str()).map(ToOwned::to_owned)
         }
         StepKind::Tool { .. }

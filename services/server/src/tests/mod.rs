@@ -1,5 +1,6 @@
 //! The edge over a real connection, in front of a fake node.
 
+mod approvals;
 mod errors;
 mod requests;
 mod watching;

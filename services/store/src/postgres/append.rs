@@ -260,6 +260,8 @@ const SAVE: &str = "WITH \
     put AS (INSERT INTO approvals (run_key, approval_id, tenant, requested_at_ms, body) \
         SELECT * FROM UNNEST($21::uuid[], $22::uuid[], $23::text[], $24::int8[], $25::bytea[]) \
         ON CONFLICT (run_key, approval_id) DO UPDATE SET requested_at_ms = EXCLUDED.requested_at_ms, body = EXCLUDED.body), \
+    asked AS (INSERT INTO approval_runs (run_key, approval_id) SELECT * FROM UNNEST($21::uuid[], $22::uuid[]) \
+        ON CONFLICT DO NOTHING), \
     answered AS (UPDATE run_inbox AS i SET answer = n.answer, answered_at_ms = $29::int8 \
         FROM UNNEST($26::uuid[], $27::uuid[], $28::bytea[]) AS n (run_key, command_id, answer) \
         WHERE i.run_key = n.run_key AND i.command_id = n.command_id) \
@@ -352,7 +354,9 @@ pub(super) async fn insert_approvals(
     }
     let open = Approvals::of(open);
     sqlx::query(
-        "INSERT INTO approvals (run_key, approval_id, tenant, requested_at_ms, body) \
+        "WITH asked AS (INSERT INTO approval_runs (run_key, approval_id) SELECT * FROM UNNEST($1::uuid[], $2::uuid[]) \
+            ON CONFLICT DO NOTHING) \
+         INSERT INTO approvals (run_key, approval_id, tenant, requested_at_ms, body) \
          SELECT * FROM UNNEST($1::uuid[], $2::uuid[], $3::text[], $4::int8[], $5::bytea[])",
     )
     .bind(open.runs)

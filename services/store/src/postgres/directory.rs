@@ -1,7 +1,7 @@
 //! Lists of runs and of open questions.
 
 use async_trait::async_trait;
-use signalbox_domain::ids::{RunId, TenantId};
+use signalbox_domain::ids::{ApprovalId, RunId, TenantId};
 use signalbox_domain::run::append::OpenApproval;
 use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
 use signalbox_ports::journal::StoreError;
@@ -45,5 +45,15 @@ impl Directory for PostgresStore {
         let rows = self.shared.readers.all("list approvals", query).await?;
         let parse = |row: &PgRow| Ok((RunId::new(row.id("run_id")?), json(row, "body")?));
         Ok(rows.iter().filter_map(|row| readable("an approval", parse(row))).collect())
+    }
+
+    async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError> {
+        let query = sqlx::query(
+            "SELECT r.run_id FROM approval_runs AS a JOIN runs AS r ON r.run_key = a.run_key \
+             WHERE a.approval_id = $1 AND r.tenant = $2",
+        );
+        let query = query.bind(approval.uuid()).bind(tenant.as_str());
+        let rows = self.shared.readers.all("find the run of an approval", query).await?;
+        rows.first().map(|row| row.id("run_id").map(RunId::new).map_err(StoreError::Unavailable)).transpose()
     }
 }

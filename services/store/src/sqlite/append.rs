@@ -254,6 +254,11 @@ pub(super) async fn insert_approvals(
                 .push_bind(json!(approval).to_string().into_bytes());
         });
         query.build().persistent(false).execute(&mut *conn).await.map_err(failed("write approvals"))?;
+        let mut query = QueryBuilder::new("INSERT OR IGNORE INTO approval_runs (approval_id, run_key) ");
+        query.push_values(chunk, |mut row, (run, _, approval)| {
+            row.push_bind(blob(approval.approval_id.uuid())).push_bind(blob(run.uuid()));
+        });
+        query.build().persistent(false).execute(&mut *conn).await.map_err(failed("note whose approvals they are"))?;
     }
     Ok(())
 }

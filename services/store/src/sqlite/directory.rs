@@ -1,7 +1,7 @@
 //! Lists of runs and of open questions.
 
 use async_trait::async_trait;
-use signalbox_domain::ids::{RunId, TenantId};
+use signalbox_domain::ids::{ApprovalId, RunId, TenantId};
 use signalbox_domain::run::append::OpenApproval;
 use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
 use signalbox_ports::journal::StoreError;
@@ -54,5 +54,18 @@ impl Directory for SqliteStore {
         .map_err(failed("list approvals"))?;
         let parse = |row: &SqliteRow| Ok((RunId::new(row.id("run_id")?), json(row, "body")?));
         Ok(rows.iter().filter_map(|row| readable("an approval", parse(row))).collect())
+    }
+
+    async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError> {
+        let row = sqlx::query(
+            "SELECT r.run_id FROM approval_runs AS a JOIN runs AS r ON r.run_key = a.run_key \
+             WHERE a.approval_id = ? AND r.tenant = ?",
+        )
+        .bind(blob(approval.uuid()))
+        .bind(tenant.as_str())
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(failed("find the run of an approval"))?;
+        row.map(|row| row.id("run_id").map(RunId::new).map_err(StoreError::Unavailable)).transpose()
     }
 }

@@ -23,8 +23,8 @@ pub use call::{
 };
 pub use ending::{DecisionLabel, GovernanceAudited, OutputKind, RunFinished, RunOutputBundle};
 pub use steering::{
-    ApprovalDecision, ApprovalReason, ApprovalRequested, ControlApplied, ControlEffect, ControlKind, Overrides,
-    PauseCause, RunControlAuditEvent,
+    ApprovalDecision, ApprovalReason, ApprovalRequested, ControlApplied, ControlEffect, ControlKind, GuardedAction,
+    Overrides, PauseCause, RunControlAuditEvent,
 };
 
 /// The version every event of today is written with.

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::StoredValue;
 use crate::identity::Role;
-use crate::ids::{ActorId, ApprovalId, BranchId, CallId, RunId, StepId};
+use crate::ids::{ActorId, AgentId, ApprovalId, BranchId, CallId, RunId, StepId, ToolId};
+use crate::run::approvers::Approvers;
 use crate::run::plan::ApprovalRequirement;
 use crate::run::status::RunStatus;
 use crate::time::UnixMs;
@@ -20,6 +21,9 @@ pub struct ApprovalRequested {
     pub step_id: StepId,
     /// Who may answer.
     pub requirement: ApprovalRequirement,
+    /// Who of those may; all of them if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvers: Option<Approvers>,
     /// The question.
     pub prompt: String,
     /// `gate` for an approval step, `unknown-call-outcome` for a call whose outcome nobody knows.
@@ -31,12 +35,29 @@ pub struct ApprovalRequested {
     pub subject: StoredValue,
     /// SHA-256 of the canonical subject: the decision holds for exactly this.
     pub subject_digest: String,
+    /// The calls that a yes lets through, each once and exactly as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<GuardedAction>,
     /// When.
     pub requested_at_unix_ms: UnixMs,
     /// When a reminder is recorded.
     pub remind_at_unix_ms: UnixMs,
     /// When silence becomes a no.
     pub expires_at_unix_ms: UnixMs,
+}
+
+/// A call that waits for a yes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardedAction {
+    /// The step that makes it.
+    pub step_id: StepId,
+    /// Under whose authority.
+    pub agent_id: AgentId,
+    /// With which tool.
+    pub tool_id: ToolId,
+    /// Digest of the bound, unredacted arguments.
+    pub args_hash: String,
 }
 
 /// Why somebody is asked.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use signalbox_domain::governance::budget::MeteredBudget;
-use signalbox_domain::ids::{BudgetId, CommandId, RunId, RunKey, TenantId};
+use signalbox_domain::ids::{ApprovalId, BudgetId, CommandId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::{Accepted, Entry, Ground, OpenApproval, RunHead, judge};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::UnixMicros;
@@ -35,6 +35,7 @@ impl Journal for MemoryStore {
             pipeline_id: submitted.pipeline_id.clone(),
             root_agent_id: submitted.root_agent_id.to_string(),
             submitted_at: now,
+            asked: run.projection.open_approvals.iter().map(|approval| approval.approval_id).collect(),
             projection: run.projection,
             parked: false,
             inbox: Vec::new(),
@@ -122,6 +123,7 @@ impl State {
         run.events.extend(accepted.events.iter().cloned());
         if let Some(projection) = &accepted.projection {
             run.projection = projection.clone();
+            run.asked.extend(projection.open_approvals.iter().map(|approval| approval.approval_id));
         }
         for (command, answer) in &entry.answers {
             if let Some(row) =
@@ -157,6 +159,12 @@ impl Directory for MemoryStore {
         open.sort_by_key(|(_, approval)| (approval.requested_at_unix_ms, approval.approval_id));
         open.truncate(OPEN_APPROVALS_MAX);
         Ok(open)
+    }
+
+    async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError> {
+        let state = self.state()?;
+        let asked = state.runs.values().find(|run| run.head.tenant_id == *tenant && run.asked.contains(&approval));
+        Ok(asked.map(|run| run.head.run_id))
     }
 }
 

@@ -14,7 +14,7 @@ use signalbox_domain::governance::budget::MeteredBudget;
 use signalbox_domain::governance::change::EpochChange;
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{
-    BudgetId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, StoreIncarnation, TenantId,
+    ApprovalId, BudgetId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, StoreIncarnation, TenantId,
 };
 use signalbox_domain::run::append::{CommandAnswer, RunHead, RunProjection};
 use signalbox_domain::run::chain::StoredEvent;
@@ -62,6 +62,8 @@ struct Run {
     head: RunHead,
     events: Vec<StoredEvent>,
     projection: RunProjection,
+    /// Every question the run has asked.
+    asked: BTreeSet<ApprovalId>,
     pipeline_id: Option<PipelineId>,
     root_agent_id: String,
     submitted_at: UnixMicros,

@@ -85,7 +85,7 @@ pub(super) async fn walk(documents: &[Value], since: Option<&str>) -> Walk {
     let mut walk = Walk { outputs: BTreeMap::new(), files: BTreeMap::new() };
     for index in order {
         let step = &plan.steps[index];
-        let StepKind::Tool { tool_id, args } = &step.kind else { continue };
+        let StepKind::Tool { tool_id, args, .. } = &step.kind else { continue };
         let args = bound(args, &walk.outputs);
         let output = match tool_id.as_str() {
             "source.fetch" => {
