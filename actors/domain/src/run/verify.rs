@@ -1,7 +1,8 @@
 //! Verification offline: is a journal whole, and does it keep the promises it was written under?
 //!
 //! Whole: numbers without gaps, instants that never go back, hashes that chain. Complete: no settlement without an
-//! admission, exactly one for each, nothing but the allowed events after the end, the ledger equal to the sum of the chain.
+//! admission, exactly one for each, nothing but the allowed events after the end, the ledger equal to the sum of the chain,
+//! no guarded call that differs from what was approved.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, RunKey, TenantId};
 use crate::quantity::{BudgetCategory, Usage};
+use crate::run::approval::objection;
 use crate::run::chain::{EventHash, StoredEvent};
 use crate::run::envelope::RunEnvelope;
-use crate::run::event::RunEvent;
+use crate::run::event::{CallPending, RunEvent};
 use crate::run::evolve::{begin, fold_one};
 use crate::run::status::InvalidTransition;
 
@@ -158,6 +160,9 @@ fn fold_agrees(events: &[StoredEvent], findings: &mut Vec<Finding>) {
     let mut spent = Usage::none();
     for event in &events[1..] {
         let before = run.status;
+        if let Some(RunEvent::CallPending(pending)) = event.event() {
+            approved(&run, &pending, event.seq, findings);
+        }
         if let Err(error) = fold_one(&mut run, event) {
             return found(findings, error.seq, "does-not-fold", error.problem);
         }
@@ -172,6 +177,14 @@ fn fold_agrees(events: &[StoredEvent], findings: &mut Vec<Finding>) {
         }
     }
     ledger(&run, &spent, findings);
+}
+
+// What a gate guards was admitted only as somebody had let it through (C-057).
+fn approved(run: &RunEnvelope, pending: &CallPending, seq: u64, findings: &mut Vec<Finding>) {
+    let step = run.plan.step(&pending.step_id);
+    if let Some(objection) = step.and_then(|step| objection(run, step, &pending.args_hash)) {
+        found(findings, seq, "call-not-approved", objection);
+    }
 }
 
 fn ledger(run: &RunEnvelope, spent: &Usage, findings: &mut Vec<Finding>) {

@@ -5,14 +5,16 @@ use signalbox_domain::canonical;
 use signalbox_domain::ids::ApprovalId;
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::approval;
+use signalbox_domain::run::call;
 use signalbox_domain::run::event::{ApprovalDecision, Overrides, RunEvent, StoredValue};
 use signalbox_domain::run::plan::{ApprovalRequirement, Step, StepKind};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::step::StepState;
+use signalbox_domain::run::verify::verify;
 
 use crate::given::{
     START, Story, agent, answer, answered, approved_by, asking, calling, fork_in_the_road, gate, lost, not_started,
-    pause, plan, resume, retry, retry_with, step_id, tool, tool_id, when,
+    pause, plan, resume, retry, retry_with, step_id, tenant, tool, tool_id, when,
 };
 
 fn transfer() -> Value {
@@ -303,6 +305,22 @@ fn a_question_without_a_digest_is_not_asked() {
     let amount: Value = serde_json::from_str(r#"{"amount": 9007199254740993}"#).unwrap();
     let event = approval::request(&story.run, step, &amount, StoredValue::Inline(amount.clone()), START).unwrap().event;
     assert!(matches!(&event, RunEvent::StepFailed { code, .. } if code == "number-not-exact"), "{event:?}");
+}
+
+#[test]
+fn a_journal_in_which_something_else_ran_than_was_approved_is_found_out() {
+    let mut story = approved();
+    story.does("pay", answered(json!(1)));
+    let report = verify(&tenant(), story.run.run_key, &story.events);
+    assert!(report.ok, "{:#?}", report.findings);
+    let mut story = approved();
+    let mut prepared = story.prepared("pay");
+    prepared.args_hash = canonical::digest(&json!({"amount": 1000})).unwrap();
+    let admissible = story.admissible(&prepared);
+    story.asked(call::admit(&prepared, &admissible, story.now));
+    story.end(prepared.call_id, answered(json!(1)));
+    let report = verify(&tenant(), story.run.run_key, &story.events);
+    assert_eq!(report.findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(), ["call-not-approved"]);
 }
 
 #[test]
