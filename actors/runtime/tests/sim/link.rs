@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use signalbox_domain::governance::budget::{Budget, MeteredBudget};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
-use signalbox_domain::ids::{ActorId, BudgetId, CommandId, NodeIncarnation, RunId, RunKey, StoreIncarnation, TenantId};
+use signalbox_domain::ids::{
+    ActorId, ApprovalId, BudgetId, CommandId, NodeIncarnation, RunId, RunKey, StoreIncarnation, TenantId,
+};
 use signalbox_domain::run::append::{CommandAnswer, Entry, OpenApproval, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_ports::blobs::Blobs;
@@ -228,6 +230,9 @@ impl Directory for Link {
     }
     async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
         self.reads("open-approvals", self.world.store.open_approvals(tenant)).await
+    }
+    async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError> {
+        self.reads("run-of-approval", self.world.store.run_of_approval(tenant, approval)).await
     }
 }
 

@@ -62,7 +62,17 @@ async fn show(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure
     } else {
         format!("by {}: {}", answer.decided_by, answer.decision_reason)
     };
-    let reminder = if approval.reminded { "was given at" } else { "comes at" };
+    let open = answer.state == "open";
+    let reminder = match (approval.reminded, open) {
+        (true, _) => format!("was due at {}", at(approval.remind_at_unix_ms)),
+        (false, true) => format!("comes at {}", at(approval.remind_at_unix_ms)),
+        (false, false) => String::new(),
+    };
+    let you = match (open, answer.may_decide) {
+        (true, true) => "yes",
+        (true, false) => "no",
+        (false, _) => "",
+    };
     out.fields(&[
         ("question", approval.approval_id.clone()),
         ("asked", approval.prompt.clone()),
@@ -72,9 +82,9 @@ async fn show(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure
         ("run", approval.run_id.clone()),
         ("step", approval.step_id.clone()),
         ("who may answer", who_may_answer(&approval)),
-        ("you may answer", if answer.may_decide { "yes" } else { "no" }.to_owned()),
+        ("you may answer", you.to_owned()),
         ("asked at", at(approval.requested_at_unix_ms)),
-        ("reminder", format!("{reminder} {}", at(approval.remind_at_unix_ms))),
+        ("reminder", reminder),
         ("expires at", at(approval.expires_at_unix_ms)),
         ("digest", approval.subject_digest.clone()),
     ])?;

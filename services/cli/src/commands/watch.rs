@@ -86,7 +86,8 @@ fn show(event: &v1::RunEvent, out: &mut Out) -> Result<(), Failure> {
     if out.is_json() { out.json(&EventView::of(event)?) } else { out.line(&event_line(event)) }
 }
 
-/// Which questions and choices are open, as a fold over the events seen.
+/// Which questions and choices may be open, as a fold over the events seen: a rewind takes some back without naming them,
+/// so the run itself is asked before anything is made of this.
 #[derive(Debug, Default)]
 struct OpenQuestions {
     approvals: BTreeSet<ApprovalId>,
@@ -109,7 +110,7 @@ impl OpenQuestions {
         } else if let RunEvent::ControlApplied(control) = event {
             if let ControlEffect::BranchChosen { step_id, .. } = &control.effect {
                 self.branches.remove(step_id);
-            } else if let ControlEffect::Rewound { .. } | ControlEffect::Ended = &control.effect {
+            } else if let ControlEffect::Ended = &control.effect {
                 *self = Self::default();
             }
         }
