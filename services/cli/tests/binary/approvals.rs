@@ -22,7 +22,7 @@ fn guarded() -> Value {
 }
 
 impl Server {
-    fn waits(&self, plan: &Value) -> String {
+    pub(crate) fn waits(&self, plan: &Value) -> String {
         let said = self.submit(plan, "--watch");
         assert_eq!((said.exit, said.code()), (3, "waiting-for-decision"), "{said:?}");
         let first: Value = serde_json::from_str(said.out.lines().next().unwrap()).unwrap();
@@ -33,7 +33,7 @@ impl Server {
         self.json("approvals list").json()["approvals"].as_array().unwrap().clone()
     }
 
-    fn open_question(&self) -> String {
+    pub(crate) fn open_question(&self) -> String {
         self.open()[0]["approvalId"].as_str().unwrap().to_owned()
     }
 
@@ -41,7 +41,7 @@ impl Server {
         run(&mut self.command(line))
     }
 
-    fn kinds(&self, run_id: &str) -> Vec<String> {
+    pub(crate) fn kinds(&self, run_id: &str) -> Vec<String> {
         let exported = self.text(&format!("runs export {run_id}"));
         let event = |line: &str| serde_json::from_str::<Value>(line).unwrap()["kind"].as_str().map(ToOwned::to_owned);
         exported.out.lines().filter_map(event).collect()
@@ -103,7 +103,7 @@ fn submitter(server: &Server) -> Value {
     server.json(&format!("runs get {run_id}")).json()["envelope"]["submittedBy"]["actorId"].clone()
 }
 
-fn one_gate(seconds: u64) -> Value {
+pub(crate) fn one_gate(seconds: u64) -> Value {
     json!({"rootAgentId": "ref.drafting", "plan": [
         {"stepId": "gate", "kind": "approval", "prompt": "Go on?", "approvalTtlSeconds": seconds},
         {"stepId": "done", "kind": "wait", "seconds": 0, "dependsOnStepIds": ["gate"]},
@@ -184,7 +184,9 @@ fn through_two_gates(last: &str) -> BTreeMap<String, usize> {
         let event: Value = serde_json::from_str(line).unwrap();
         assert_ne!(event["kind"], "call-redispatched");
         if event["kind"] == "call-pending" {
-            *calls.entry(event["body"]["stepId"].as_str().unwrap().to_owned()).or_default() += 1;
+            // The body stands there as the text that was hashed.
+            let body: Value = serde_json::from_str(event["body"].as_str().unwrap()).unwrap();
+            *calls.entry(body["stepId"].as_str().unwrap().to_owned()).or_default() += 1;
         }
     }
     assert_eq!(run(&mut server.command(&format!("verify {run_id}"))).exit, 0);

@@ -7,6 +7,7 @@ mod approvals;
 mod controls;
 mod demo;
 mod harness;
+mod postgres_approvals;
 mod postgres_nodes;
 mod secrets;
 mod serving;

@@ -10,13 +10,13 @@ use url::Url;
 use crate::harness::{Said, Server, put};
 
 /// A database that is there until this is dropped.
-struct Database {
+pub(crate) struct Database {
     server: Url,
     name: String,
 }
 
 impl Database {
-    fn create() -> Self {
+    pub(crate) fn create() -> Self {
         // Never skipped: a suite that is green because it could not be run is worth nothing.
         let Ok(url) = std::env::var("DATABASE_URL") else { panic!("run it through make test") };
         let database =
@@ -25,7 +25,7 @@ impl Database {
         database
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let mut url = self.server.clone();
         url.set_path(&self.name);
         url.to_string()
