@@ -65,6 +65,7 @@ pub(crate) fn envelope(run_id: RunId, tenant: &TenantId, status: RunStatus) -> R
         permitted_step: None,
         plan: Arc::new(Plan { steps: Vec::new(), max_parallel: None }),
         inputs: Arc::new(Value::Null),
+        sealed: signalbox_domain::run::sealed::SealedPlan::default(),
         steps: Vec::new(),
         step_attempts: BTreeMap::new(),
         tool_calls: Vec::new(),
