@@ -8,5 +8,6 @@ mod budgets;
 mod database;
 mod page_limit;
 mod postgres_interruptions;
+mod postgres_two_nodes;
 mod station;
 mod texts;
