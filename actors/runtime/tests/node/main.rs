@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod beside;
 mod control;
 mod forks;
 mod governance;
 mod harness;
 mod hostile;
 mod leases;
+mod opening;
 mod parking;
 mod plans;
 mod recovery;
