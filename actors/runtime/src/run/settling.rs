@@ -21,7 +21,8 @@ impl State {
         let boot = self.shared.clock.boot();
         let mut kept = VecDeque::with_capacity(self.ended.len());
         for ended in std::mem::take(&mut self.ended) {
-            let recoverable = scratch.call(ended.call_id).filter(|call| call.open).is_some_and(|call| {
+            let open = scratch.call(ended.call_id).filter(|call| call.open && !self.given_up.contains(&call.call_id));
+            let recoverable = open.is_some_and(|call| {
                 let lost = match &ended.result.ending {
                     CallEnding::Unknown { .. } => true,
                     // An earlier attempt under this id may have gone through.
@@ -118,6 +119,7 @@ impl State {
     }
 
     pub(super) fn give_up(&mut self, call_id: &CallId) {
+        self.given_up.insert(*call_id);
         let result = unknown_result("the node that made the call went away before its answer was kept");
         self.ended.push_back(Ended { call_id: *call_id, result, stored_output: None });
     }

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod approvals;
+mod beside;
 mod control;
 mod forks;
 mod governance;
 mod harness;
 mod hostile;
 mod leases;
+mod opening;
 mod parking;
 mod plans;
 mod recovery;

@@ -184,10 +184,11 @@ impl World {
     /// never end.
     pub(crate) async fn operation(&self) {
         let count = self.operations.fetch_add(1, Ordering::Relaxed);
-        if count >= OPERATIONS_MAX {
-            if !self.stuck.swap(true, Ordering::Relaxed) {
-                self.model().violated("spin", format!("{OPERATIONS_MAX} operations and no end"));
-            }
+        if count >= OPERATIONS_MAX && !self.stuck.swap(true, Ordering::Relaxed) {
+            self.model().violated("spin", format!("{OPERATIONS_MAX} operations and no end"));
+        }
+        // What is broken need not be broken further.
+        if !self.model().violations.is_empty() {
             std::future::pending::<()>().await;
         }
     }

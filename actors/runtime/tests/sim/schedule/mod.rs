@@ -18,7 +18,6 @@ use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{ApprovalDecision, Overrides, PauseCause};
 use signalbox_domain::run::step::StepState;
 use signalbox_domain::run::submission::parse;
-use signalbox_ports::clock::Ids;
 use signalbox_ports::memory::{FakeSeal, MemoryBlobs, MemorySecrets, SequentialIds};
 use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, NodeHandle, Ports};
 use tokio::task::JoinHandle;
@@ -211,7 +210,7 @@ impl Schedule {
                 }
             }
             59..64 => self.look(),
-            64..66 => self.fork().await,
+            64..66 => self.fork(),
             66..71 if self.world.has(Fault::Crash) => self.lose_a_node().await,
             71..76 => self.bring_nodes_up().await,
             76..80 if self.world.has(Fault::Sleep) => self.put_to_sleep(),

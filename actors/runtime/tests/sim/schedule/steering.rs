@@ -168,38 +168,24 @@ impl Schedule {
         });
     }
 
-    pub(super) async fn fork(&mut self) {
-        use signalbox_domain::run::advance::projection;
-        use signalbox_domain::run::control::{Fork, fork};
-        use signalbox_domain::run::decide::Context;
-        use signalbox_ports::journal::{Created, Journal as _, NewRun};
-        let Some((_, run)) = self.some_run() else { return };
+    /// A fork, now and then asked for twice under one command: that is one run.
+    pub(super) fn fork(&mut self) {
+        let (Some(node), Some((_, run))) = (self.awake(), self.some_run()) else { return };
         if self.world.model().runs.len() > RUNS_MAX {
             return;
         }
-        let (run_key, run_id) = (RunKey::new(self.ids.fresh()), RunId::new(self.dice.uuid()));
-        let actor = people::operator(run.tenant_id.as_str()).actor;
-        let now = signalbox_ports::clock::Clock::now_micros(self.world.clock.as_ref());
-        let context = Context { now: now.ms(), actor, expected_seq: None };
-        let command_id = CommandId::new(self.dice.uuid());
-        let fresh = Some((run_id, false));
-        let order = Fork { run_key, fresh, command_id, scopes: &run.scopes, reason: "a drill" };
-        let Ok(events) = fork(&run, &order, &context) else { return };
-        let mut envelope = None;
-        for new in &events {
-            match (&mut envelope, &new.event) {
-                (None, signalbox_domain::run::event::RunEvent::RunSubmitted(submitted)) => {
-                    envelope = Some(signalbox_domain::run::evolve::submitted_run(submitted, now));
+        let (id, command) = (RunId::new(self.dice.uuid()), CommandId::new(self.dice.uuid()));
+        let caller = people::operator(run.tenant_id.as_str());
+        let (world, times) = (self.world.clone(), self.dice.between(1, 2));
+        tokio::spawn(async move {
+            for _ in 0..times {
+                let answer = node.fork(&caller, run.run_id, command, None, Some(id), "a drill").await;
+                world.tell(|| format!("fork of {} as {id} is answered: {answer:?}", run.run_id));
+                if let Err(ApiError::Denied(denial)) = answer {
+                    let what = format!("the fork of {} as {id} is refused: {denial}", run.run_id);
+                    world.model().violated("CTL-009", what);
                 }
-                (Some(run), event) => signalbox_domain::run::evolve::evolve(run, now, event),
-                (None, _) => {}
             }
-        }
-        let projection = projection(&envelope.unwrap());
-        let new = NewRun { run_key, run_id, tenant_id: run.tenant_id.clone(), events, projection, owner: None };
-        self.world.tell(|| format!("run {} is forked as {run_id}", run.run_id));
-        if let Ok(Created::New { head, .. }) = self.world.store.create(new).await {
-            self.world.model().created(&head);
-        }
+        });
     }
 }
