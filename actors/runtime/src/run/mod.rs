@@ -103,6 +103,8 @@ pub(crate) struct State {
     /// Calls a task of this process will report on.
     out: BTreeMap<CallId, ToolId>,
     cancelled: HashSet<CallId>,
+    /// Calls that the gate has not let be sent again.
+    given_up: HashSet<CallId>,
     /// Asks the store refused for money: the next pass records the refusal on the store's own readings.
     exceeded: HashMap<StepId, (BudgetId, Vec<MeterReading>)>,
     held: HashMap<StepId, Held>,
@@ -162,6 +164,7 @@ impl Actor for Run {
             ended: VecDeque::new(),
             out: BTreeMap::new(),
             cancelled: HashSet::new(),
+            given_up: HashSet::new(),
             exceeded: HashMap::new(),
             held: HashMap::new(),
             store_trouble: 0,
