@@ -30,7 +30,7 @@ impl State {
                     CallEnding::Answered { .. } | CallEnding::Failed { .. } | CallEnding::Cancelled => false,
                 };
                 let again = matches!(recover(scratch, call), Recover::Redispatch { .. });
-                lost && again && scratch.end.is_none()
+                lost && again && scratch.end.is_none() && !self.given_up.contains(&ended.call_id)
             });
             if recoverable {
                 if let Some(step) = scratch.call(ended.call_id).map(|call| call.step_id.clone()) {
@@ -118,6 +118,7 @@ impl State {
         Ok(())
     }
 
+    /// The call is not sent again, though its tool would let it be: it is settled as unknown.
     pub(super) fn give_up(&mut self, call_id: &CallId) {
         self.given_up.insert(*call_id);
         let result = unknown_result("the node that made the call went away before its answer was kept");

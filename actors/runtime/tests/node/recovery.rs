@@ -3,10 +3,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use serde_json::json;
-use signalbox_domain::ids::{CommandId, RunKey};
+use signalbox_domain::governance::change::GovernanceChange;
+use signalbox_domain::ids::{CommandId, GrantId, RunKey};
 use signalbox_domain::run::append::CommandAnswer;
 use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason, CallOutcome};
 use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::time::UnixMs;
 use signalbox_ports::inbox::{Delivered, Inbox, InboxCommand};
 use signalbox_ports::journal::StoreError;
 use signalbox_ports::memory::FakeTools;
@@ -160,4 +162,26 @@ async fn a_call_that_outlasts_the_drain_is_recovered_as_after_a_crash() {
     world.crash().await;
     let done = world.until_closed(run).await;
     assert_eq!((done.status, done.tool_calls[0].attempt), (RunStatus::Completed, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_may_not_be_sent_again_is_settled_as_unknown_and_somebody_is_asked() {
+    let mut world = World::new().await;
+    world.change(tenant_grant("web.fetch")).await;
+    world.tools.hang(&tool("web.fetch"));
+    let fetch =
+        json!({ "stepId": "a", "kind": "tool", "toolId": "web.fetch", "args": { "url": "https://example.com/" } });
+    let body = json!({ "rootAgentId": "ref.research", "plan": [fetch] });
+    let run = world.submit_as(&operator(), body).await.unwrap();
+    world.tools.begun(1).await;
+    world.until(run, |run| run.open_calls().count() == 1).await;
+    world.node.abandon().await;
+    let revoked =
+        GovernanceChange::GrantRevoked { grant_id: GrantId::new("grant.web.fetch").unwrap(), at_unix_ms: UnixMs(2) };
+    world.change(revoked).await;
+    world.crash().await;
+    let asked = world.until_status(run, RunStatus::AwaitingApproval).await;
+    assert_eq!(asked.tool_calls[0].outcome, CallOutcome::Unknown);
+    assert_eq!(asked.approvals[0].reason, ApprovalReason::UnknownCallOutcome);
+    assert_eq!(world.tools.calls().len(), 1);
 }
