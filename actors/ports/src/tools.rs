@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use signalbox_domain::catalog::Recovery;
 use signalbox_domain::ids::{CallId, RunId, StepId, TenantId, ToolId};
 use signalbox_domain::quantity::Usage;
 use signalbox_domain::run::step::CallResult;
@@ -71,6 +72,11 @@ pub type Permit = tokio::sync::OwnedSemaphorePermit;
 pub trait Tools: Send + Sync + 'static {
     /// The tools that are bound to an executor, with the version each serves (EXE-003).
     fn configured(&self) -> Vec<(ToolId, String)>;
+    /// What the executor of this tool declares about calls whose outcome is not known (RUN-026). It binds as far as
+    /// [`Recovery::as_declared`] lets it; `None` leaves it to the catalog.
+    fn declared(&self, _tool: &ToolId) -> Option<Recovery> {
+        None
+    }
     /// A permit for one call of this tool, or `None`: the executor is at its bound or its circuit is open (`hold(executor-busy)`).
     fn permit(&self, tool: &ToolId) -> Option<Permit>;
     /// Hands an admitted call to its executor and waits for its end. If the admission is older than two seconds it

@@ -169,9 +169,11 @@ pub(crate) fn code_in(code: String) -> Result<String, WireError> {
     if fits { Ok(code) } else { wrong(format!("`{}` is not a code", short(&code))) }
 }
 
-/// A tool's description, as far as the client uses it. What it claims beyond the catalog is refused and not cut down: an
-/// executor that means to use more than is ever reserved would only overshoot.
-pub(crate) fn bound_tool_in(tool: &v1::ToolDescriptor) -> Result<(ToolId, String), WireError> {
+/// A tool's description, as far as the client uses it: its id, its version, and what may be done when the outcome of a
+/// call is not known. Whoever does not say, or says what this version does not know, gets the most careful of all. What it
+/// claims beyond the catalog is refused and not cut down: an executor that means to use more than is ever reserved would
+/// only overshoot.
+pub(crate) fn bound_tool_in(tool: &v1::ToolDescriptor) -> Result<(ToolId, String, Recovery), WireError> {
     let id = ToolId::new(tool.tool_id.as_str()).map_err(|error| WireError(error.to_string()))?;
     let Some(entry) = catalog::entry(&id) else {
         return wrong(format!("`{id}` is not in the catalog"));
@@ -187,7 +189,12 @@ pub(crate) fn bound_tool_in(tool: &v1::ToolDescriptor) -> Result<(ToolId, String
             return wrong(format!("`{id}` claims up to {amount} {category}, and the catalog gives it {most}"));
         }
     }
-    Ok((id, tool.semver.clone()))
+    let declared = match tool.recovery() {
+        v1::RecoveryPolicy::Idempotent => Recovery::Idempotent,
+        v1::RecoveryPolicy::Deduplicating => Recovery::Deduplicating,
+        v1::RecoveryPolicy::AtMostOnce | v1::RecoveryPolicy::Unspecified => Recovery::AtMostOnce,
+    };
+    Ok((id, tool.semver.clone(), declared))
 }
 
 /// A tool's description for the wire.

@@ -84,7 +84,7 @@ pub(super) fn tool_result(bytes: &[u8]) {
 pub(super) fn describe_response(bytes: &[u8]) {
     let Ok(described) = v1::DescribeResponse::decode(bytes) else { return };
     match tools_described(&described) {
-        Ok(tools) => assert!(tools.iter().all(|(tool, _)| catalog::entry(tool).is_some())),
+        Ok(tools) => assert!(tools.iter().all(|(tool, _, _)| catalog::entry(tool).is_some())),
         Err(problem) => assert!(problem.len() < 1_000, "{problem}"),
     }
 }

@@ -34,6 +34,20 @@ pub enum Recovery {
     AtMostOnce,
 }
 
+impl Recovery {
+    /// What holds for a tool that this catalog describes and an executor serves: what the executor declares, but never
+    /// more than the catalog allows. Asking for an outcome sends nothing, so an executor that remembers may always be
+    /// asked; sending again needs both to say so.
+    #[must_use]
+    pub const fn as_declared(self, declared: Self) -> Self {
+        match (self, declared) {
+            (Self::Idempotent, Self::Idempotent) => Self::Idempotent,
+            (_, Self::Deduplicating) | (Self::Deduplicating, Self::Idempotent) => Self::Deduplicating,
+            (_, Self::AtMostOnce) | (Self::AtMostOnce, Self::Idempotent) => Self::AtMostOnce,
+        }
+    }
+}
+
 /// How much harm a tool can do (CAT-007).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -145,7 +145,7 @@ fn effect(tool: &str) -> Effect {
     }
 }
 
-/// Writes of named content can be repeated; what sends, generates or steers cannot.
+/// Looks and writes of named content can be repeated; what sends, books, generates or steers cannot.
 fn recovery(tool: &str) -> Recovery {
     match tool {
         "web.fetch"
@@ -157,7 +157,8 @@ fn recovery(tool: &str) -> Recovery {
         | "persona.invoke"
         | "composition.suggest"
         | "file.read"
-        | "file.write" => Recovery::Idempotent,
+        | "file.write"
+        | "calendar.read" => Recovery::Idempotent,
         _ => Recovery::AtMostOnce,
     }
 }

@@ -240,6 +240,15 @@ pub enum Recover {
     Cancel,
 }
 
+impl RunEnvelope {
+    /// True if the run knows how the call ended: what comes of it now is no news.
+    pub fn is_answered(&self, call_id: CallId) -> bool {
+        self.call(call_id).is_some_and(|call| {
+            !call.open && !matches!(call.outcome, CallOutcome::Unknown | CallOutcome::Killed | CallOutcome::Pending)
+        })
+    }
+}
+
 /// Applies the recovery policy of a call that was open when its node died, or whose answer was lost.
 pub fn recover(run: &RunEnvelope, call: &RunToolCallRecord) -> Recover {
     if run.end.is_some() {

@@ -132,9 +132,28 @@ fn what_can_be_repeated_without_harm_says_so() {
             "composition.suggest",
             "file.read",
             "file.write",
+            "calendar.read",
         ]
     );
     assert_eq!(of("notify.send").recovery, Recovery::AtMostOnce);
+}
+
+#[test]
+fn what_an_executor_declares_holds_as_far_as_the_catalog_allows_it() {
+    use Recovery::{AtMostOnce, Deduplicating, Idempotent};
+    for (catalog, declared, holds) in [
+        (Idempotent, Idempotent, Idempotent),
+        (Idempotent, Deduplicating, Deduplicating),
+        (Idempotent, AtMostOnce, AtMostOnce),
+        (Deduplicating, Idempotent, Deduplicating),
+        (Deduplicating, Deduplicating, Deduplicating),
+        (Deduplicating, AtMostOnce, AtMostOnce),
+        (AtMostOnce, Idempotent, AtMostOnce),
+        (AtMostOnce, Deduplicating, Deduplicating),
+        (AtMostOnce, AtMostOnce, AtMostOnce),
+    ] {
+        assert_eq!(catalog.as_declared(declared), holds, "{catalog:?} and {declared:?}");
+    }
 }
 
 #[test]

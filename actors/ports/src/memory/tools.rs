@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use serde_json::json;
+use signalbox_domain::catalog::Recovery;
 use signalbox_domain::ids::{CallId, ToolId};
 use signalbox_domain::run::step::{CallEnding, CallResult};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -25,6 +26,8 @@ type Behaviour = Arc<dyn Fn(CallOrder, mpsc::Sender<CallProgress>) -> Answer + S
 
 struct Tool {
     semver: String,
+    /// What the executor declares; as the catalog says if it declares nothing.
+    declared: Option<Recovery>,
     permits: Arc<Semaphore>,
     /// Answers for the next calls, taken before the behaviour is asked.
     script: VecDeque<CallResult>,
@@ -88,6 +91,11 @@ impl FakeTools {
         self.state().tools.entry(tool.clone()).or_default().script.extend(results);
     }
 
+    /// What the executor declares about calls of the tool whose outcome is not known; as in the catalog otherwise.
+    pub fn declare(&self, tool: &ToolId, recovery: Recovery) {
+        self.state().tools.entry(tool.clone()).or_default().declared = Some(recovery);
+    }
+
     /// From now on calls of the tool do not end before they are cancelled.
     pub fn hang(&self, tool: &ToolId) {
         let never = |_, _| Box::pin(std::future::pending::<CallResult>()) as Answer;
@@ -139,6 +147,7 @@ impl Default for Tool {
     fn default() -> Self {
         Self {
             semver: "1.0.0".to_owned(),
+            declared: None,
             permits: Arc::new(Semaphore::new(PERMITS_DEFAULT)),
             script: VecDeque::new(),
             behaviour: Arc::new(|_, _| Box::pin(std::future::ready(FakeTools::answered(json!({}))))),
@@ -150,6 +159,10 @@ impl Default for Tool {
 impl Tools for FakeTools {
     fn configured(&self) -> Vec<(ToolId, String)> {
         self.state().tools.iter().map(|(id, tool)| (id.clone(), tool.semver.clone())).collect()
+    }
+
+    fn declared(&self, tool: &ToolId) -> Option<Recovery> {
+        self.state().tools.get(tool)?.declared
     }
 
     fn permit(&self, tool: &ToolId) -> Option<Permit> {

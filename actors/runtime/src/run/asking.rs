@@ -213,8 +213,11 @@ impl State {
             Verdict::Admit(admissible) if !call::fits_beside(scratch, &draft.asks, &admissible, now) => {
                 self.shared.buckets.give_back(&view.state, &prepared.target);
             }
-            Verdict::Admit(admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
+            Verdict::Admit(mut admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
                 Some(permit) => {
+                    if let Some(declared) = self.shared.tools.declared(&prepared.target.tool_id) {
+                        admissible.recovery = admissible.recovery.as_declared(declared);
+                    }
                     let ready = Ready {
                         args: prepared.args.clone(),
                         secrets: prepared.secrets.clone(),

@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use signalbox_domain::catalog::Recovery;
 use signalbox_domain::ids::{CallId, ToolId};
 use signalbox_domain::run::event::RunEvent;
 use signalbox_domain::run::step::{CallEnding, CallResult};
@@ -254,7 +255,7 @@ impl Executor {
     }
 
     /// The tools this executor serves.
-    pub(super) async fn describe(&self) -> Result<Vec<(ToolId, String)>, String> {
+    pub(super) async fn describe(&self) -> Result<Vec<(ToolId, String, Recovery)>, String> {
         let mut client = self.client.clone();
         let described = timeout(SHORT_ANSWER_MAX * 2, client.describe(v1::DescribeRequest {})).await;
         let response = described.map_err(|_| "no answer in time".to_owned())?.map_err(|status| status.to_string())?;

@@ -23,6 +23,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
+use signalbox_domain::catalog::Recovery;
 use signalbox_domain::ids::{CallId, ToolId};
 use signalbox_domain::run::step::{CallEnding, CallResult};
 use signalbox_ports::clock::Clock;
@@ -100,7 +101,7 @@ pub fn taken_for(result: v1::ToolResult) -> CallResult {
 ///
 /// # Errors
 /// What in it is malformed, or more than the catalog gives.
-pub fn tools_described(described: &v1::DescribeResponse) -> Result<Vec<(ToolId, String)>, String> {
+pub fn tools_described(described: &v1::DescribeResponse) -> Result<Vec<(ToolId, String, Recovery)>, String> {
     described.tools.iter().map(|tool| crate::wire::bound_tool_in(tool).map_err(|error| error.to_string())).collect()
 }
 
@@ -112,6 +113,7 @@ pub struct ExecutorClient {
 struct Bound {
     executor: Arc<Executor>,
     semver: String,
+    declared: Recovery,
 }
 
 impl std::fmt::Debug for ExecutorClient {
@@ -166,8 +168,8 @@ impl ExecutorClient {
                 clock: Arc::clone(&clock),
             });
             let described = executor.describe().await;
-            for (tool, semver) in described.map_err(|problem| BindError::Describe { name, problem })? {
-                let bound = Bound { executor: Arc::clone(&executor), semver };
+            for (tool, semver, declared) in described.map_err(|problem| BindError::Describe { name, problem })? {
+                let bound = Bound { executor: Arc::clone(&executor), semver, declared };
                 if tools.insert(tool.clone(), bound).is_some() {
                     return Err(BindError::ToolBoundTwice(tool));
                 }
@@ -225,6 +227,10 @@ fn with_windows(target: Target) -> Target {
 impl Tools for ExecutorClient {
     fn configured(&self) -> Vec<(ToolId, String)> {
         self.tools.iter().map(|(tool, bound)| (tool.clone(), bound.semver.clone())).collect()
+    }
+
+    fn declared(&self, tool: &ToolId) -> Option<Recovery> {
+        self.tools.get(tool).map(|bound| bound.declared)
     }
 
     fn permit(&self, tool: &ToolId) -> Option<Permit> {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
+use signalbox_domain::catalog::Recovery;
 use signalbox_domain::run::step::CallEnding;
 use signalbox_proto::v1::tool_executor_client::ToolExecutorClient;
 use tokio::io::DuplexStream;
@@ -39,7 +40,7 @@ fn bench_over(
         breaker: Breaker::default(),
         clock: clock.clone(),
     });
-    let bound = Bound { executor, semver: "1.0.0".to_owned() };
+    let bound = Bound { executor, semver: "1.0.0".to_owned(), declared: Recovery::Idempotent };
     let client = ExecutorClient { tools: [(order(1).tool_id, bound)].into() };
     Bench { client, clock }
 }
