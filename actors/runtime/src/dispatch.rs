@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use ractor::ActorRef;
 use serde_json::Value;
-use signalbox_domain::ids::{CallId, SecretId, StepId, TenantId, ToolId};
+use signalbox_domain::ids::{CallId, RunKey, SecretId, StepId, TenantId, ToolId};
 use signalbox_domain::redact::scrub::Scrubber;
 use signalbox_domain::redact::stream::Redactor;
+use signalbox_domain::run::envelope::RunToolCallRecord;
 use signalbox_domain::run::event::StoredValue;
 use signalbox_domain::run::settle::{Ended, output_of, unknown_result};
 use signalbox_domain::run::step::{CallEnding, CallResult};
-use signalbox_ports::blobs::Blobs;
 use signalbox_ports::journal::Admitted;
-use signalbox_ports::secrets::{SecretValue, Secrets};
-use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit, Tools};
+use signalbox_ports::secrets::SecretValue;
+use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit};
 use tokio::sync::mpsc;
 
-use crate::progress::{Item, ProgressHub};
-use crate::run::Msg;
-use crate::values;
+use crate::progress::Item;
+use crate::run::{self, Shared};
+use crate::{runs, values};
 
 /// Lines of progress that may wait to be forwarded; more than that are the executor's to hold back.
 const PROGRESS_WAITING_MAX: usize = 32;
@@ -38,13 +38,12 @@ pub(crate) type Handles = BTreeMap<String, SecretId>;
 /// What the tasks need.
 #[derive(Clone)]
 pub(crate) struct Outside {
-    pub(crate) tools: Arc<dyn Tools>,
-    pub(crate) blobs: Arc<dyn Blobs>,
-    pub(crate) secrets: Arc<dyn Secrets>,
-    pub(crate) hub: ProgressHub,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) tenant: TenantId,
-    pub(crate) run: signalbox_domain::ids::RunKey,
-    pub(crate) actor: ActorRef<Msg>,
+    pub(crate) run: RunKey,
+    pub(crate) actor: ActorRef<run::Msg>,
+    /// Takes the answer when the actor is gone.
+    pub(crate) runs: ActorRef<runs::Msg>,
 }
 
 /// Sends an admitted call and reports its end. The secrets it was granted are read now, for this call alone; one that
@@ -64,7 +63,7 @@ pub(crate) fn send(outside: Outside, admitted: Admitted, mut order: CallOrder, h
         };
         let (lines, waiting) = mpsc::channel(PROGRESS_WAITING_MAX);
         tokio::spawn(forward(outside.clone(), step_id, scrubber.clone(), waiting));
-        let tools = outside.tools.clone();
+        let tools = outside.shared.tools.clone();
         // In a task of its own: a panic in the client must not leave the call without an end.
         let ended = tokio::spawn(async move { tools.execute(admitted, order, permit, lines).await }).await;
         let result = ended.unwrap_or_else(|error| unknown_result(&format!("the executor client failed: {error}")));
@@ -83,7 +82,7 @@ async fn equip(
     let not_started = |code: &str, message: String| CallEnding::NotStarted { code: code.to_owned(), message };
     let mut values = BTreeMap::new();
     for secret in handles.values().collect::<BTreeSet<_>>() {
-        let value = outside.secrets.value(&outside.tenant, secret).await;
+        let value = outside.shared.secrets.value(&outside.tenant, secret).await;
         values.insert(secret, value.map_err(|error| not_started(error.code(), error.to_string()))?);
     }
     let known: Vec<SecretValue> = values.values().cloned().collect();
@@ -96,44 +95,83 @@ async fn equip(
     Ok((at.collect(), Arc::new(scrubber)))
 }
 
-/// Asks the executor what became of a call, until it knows.
-pub(crate) fn ask_outcome(outside: Outside, tool: ToolId, call_id: CallId, handles: Handles) {
+/// A call whose end is asked for.
+pub(crate) struct Question {
+    tool: ToolId,
+    call_id: CallId,
+    handles: Handles,
+    /// The call's own time: nobody waits longer for it to end.
+    within: Duration,
+}
+
+impl From<&RunToolCallRecord> for Question {
+    fn from(call: &RunToolCallRecord) -> Self {
+        Self {
+            tool: call.tool_id.clone(),
+            call_id: call.call_id,
+            handles: call.secrets.clone(),
+            within: Duration::from_millis(call.timeout_ms),
+        }
+    }
+}
+
+/// Asks the executor what became of a call, until it knows or the call's own time is over.
+pub(crate) fn ask_outcome(outside: Outside, question: Question) {
     tokio::spawn(async move {
-        let mut scrubber = Arc::default();
-        let result = loop {
-            match outside.tools.outcome(&tool, call_id).await {
-                KnownOutcome::Ended(result) => match equip(&outside, &handles).await {
-                    Ok((_, known)) => {
-                        scrubber = known;
-                        break *result;
-                    }
+        let (result, scrubber) = outcome(&outside, &question).await;
+        report(&outside, scrubber, question.call_id, result).await;
+    });
+}
+
+/// The same for a call that was given up: if its executor kept the answer after all, it comes late and counts.
+pub(crate) fn ask_late(outside: Outside, question: Question) {
+    tokio::spawn(async move {
+        let (result, scrubber) = outcome(&outside, &question).await;
+        if matches!(result.ending, CallEnding::Answered { .. } | CallEnding::Failed { .. }) {
+            report(&outside, scrubber, question.call_id, result).await;
+        }
+    });
+}
+
+/// How a call ended, and what takes its secrets out of the answer.
+async fn outcome(outside: &Outside, question: &Question) -> (CallResult, Arc<Scrubber>) {
+    let asking = async {
+        loop {
+            match outside.shared.tools.outcome(&question.tool, question.call_id).await {
+                KnownOutcome::Ended(result) => match equip(outside, &question.handles).await {
+                    Ok((_, known)) => break (*result, known),
                     // What cannot be looked through is not kept.
                     Err(_) => {
-                        break unknown_result(
-                            "the call ended, and a secret it was given cannot be read to look through its answer",
-                        );
+                        let why = "the call ended, and a secret it was given cannot be read to look through its answer";
+                        break (unknown_result(why), Arc::default());
                     }
                 },
                 KnownOutcome::Running => tokio::time::sleep(OUTCOME_RETRY).await,
-                KnownOutcome::NotSeen => break not_seen(),
-                KnownOutcome::NotKept => break unknown_result("the executor does not keep outcomes"),
+                KnownOutcome::NotSeen => break (not_seen(), Arc::default()),
+                KnownOutcome::NotKept => {
+                    break (unknown_result("the executor does not keep outcomes"), Arc::default());
+                }
             }
-        };
-        report(&outside, scrubber, call_id, result).await;
-    });
+        }
+    };
+    let asked = tokio::time::timeout(question.within, asking).await;
+    let too_late = || unknown_result("the executor still ran the call when its time was over");
+    asked.unwrap_or_else(|_| (too_late(), Arc::default()))
 }
 
 /// Tells the executor to stop a call that this process sent; its end comes by the task that sent it.
 pub(crate) fn cancel(outside: &Outside, tool: ToolId, call_id: CallId) {
-    let tools = outside.tools.clone();
+    let tools = outside.shared.tools.clone();
     tokio::spawn(async move { tools.cancel(&tool, call_id).await });
 }
 
-/// Stops a call that an earlier process sent. Nobody here will hear of its end, so it is settled in full.
-pub(crate) fn cancel_orphan(outside: Outside, tool: ToolId, call_id: CallId) {
+/// Stops a call that an earlier process sent, and asks how it ended: it is charged what it used if its executor knows,
+/// and in full if nobody does.
+pub(crate) fn cancel_orphan(outside: Outside, question: Question) {
     tokio::spawn(async move {
-        outside.tools.cancel(&tool, call_id).await;
-        report(&outside, Arc::default(), call_id, unknown_result("the run ended while the call was out")).await;
+        outside.shared.tools.cancel(&question.tool, question.call_id).await;
+        let (result, scrubber) = outcome(&outside, &question).await;
+        report(&outside, scrubber, question.call_id, result).await;
     });
 }
 
@@ -151,7 +189,7 @@ async fn forward(outside: Outside, step_id: StepId, scrubber: Arc<Scrubber>, mut
     let publish = |text: String, percent: Option<u8>| {
         if !text.is_empty() || percent.is_some() {
             let message = text.chars().take(PROGRESS_CHARS_MAX).collect();
-            outside.hub.publish(outside.run, Item::Progress { step_id: step_id.clone(), message, percent });
+            outside.shared.hub.publish(outside.run, Item::Progress { step_id: step_id.clone(), message, percent });
         }
     };
     while let Some(line) = lines.recv().await {
@@ -166,8 +204,11 @@ async fn report(outside: &Outside, scrubber: Arc<Scrubber>, call_id: CallId, res
         None => None,
         Some(output) => Some(keep(outside, call_id, output).await),
     };
-    // A run that is gone is loaded again and recovers the call by its policy.
-    let _ = outside.actor.cast(Msg::Ended(Box::new(Ended { call_id, result, stored_output })));
+    outside.shared.flights.ended(outside.run, Ended { call_id, result, stored_output });
+    if outside.actor.cast(run::Msg::Ended(call_id)).is_err() {
+        // The actor failed or was parked while the call was out. If the node is gone too, the next one recovers the call.
+        let _ = outside.runs.cast(runs::Msg::Ended(outside.run, call_id));
+    }
 }
 
 // Megabytes take a while to look through, and the threads that run the actors also send heartbeats.
@@ -188,7 +229,7 @@ async fn scrubbed(scrubber: Arc<Scrubber>, result: CallResult) -> CallResult {
 async fn keep(outside: &Outside, call_id: CallId, output: &Value) -> StoredValue {
     loop {
         let kept = match values::look(output.clone()).await {
-            Ok(looked) => looked.keep(outside.blobs.as_ref(), &outside.tenant).await,
+            Ok(looked) => looked.keep(outside.shared.blobs.as_ref(), &outside.tenant).await,
             Err(error) => Err(error),
         };
         match kept {

@@ -41,6 +41,7 @@ use tokio::task::JoinHandle;
 use crate::api::{ApiError, Caller, Question, Submitted, WatchItem, reading};
 use crate::buckets::{Buckets, BucketsHandle};
 use crate::commands::Order;
+use crate::flights::Flights;
 use crate::governance::{self, GovernanceActor, GovernanceHandle};
 use crate::journal::{GroupCommit, JournalHandle};
 use crate::leases::{self, Lease, LeasesActor};
@@ -216,6 +217,7 @@ impl Node {
             buckets: BucketsHandle::new(buckets),
             hub: ProgressHub::default(),
             lease: lease.clone(),
+            flights: Flights::default(),
             exempt: config.exempt.clone(),
         });
         let active = Arc::new(AtomicUsize::new(0));

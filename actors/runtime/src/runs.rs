@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
-use signalbox_domain::ids::RunKey;
+use signalbox_domain::ids::{CallId, RunKey};
 use signalbox_domain::run::append::RunHead;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_ports::clock::BootInstant;
@@ -39,6 +39,8 @@ pub(crate) enum Msg {
     Own(Box<RunHead>),
     /// Something lies in the run's inbox.
     Poke(RunKey),
+    /// A call ended whose actor is gone.
+    Ended(RunKey, CallId),
     GovernanceMoved,
     /// Nothing new begins; answered when no run is active any more, or the time is over.
     Drain(RpcReplyPort<()>),
@@ -121,6 +123,7 @@ impl Actor for Runs {
         match message {
             Msg::Own(head) => state.own(&myself, head.run_key, head.lease_epoch),
             Msg::Poke(run) => state.poke(&myself, run),
+            Msg::Ended(run, call_id) => state.ended(&myself, run, call_id),
             Msg::GovernanceMoved => state.tell_all(|| run::Msg::GovernanceMoved),
             Msg::Drain(reply) => {
                 state.draining = true;
@@ -223,7 +226,12 @@ impl State {
             }
             Err(error) => return self.leave_alone(run, &error.to_string()).await,
         };
-        let args = run::Args { shared: self.args.shared.clone(), run: *envelope, lease_epoch: held.lease_epoch };
+        let args = run::Args {
+            shared: self.args.shared.clone(),
+            run: *envelope,
+            lease_epoch: held.lease_epoch,
+            runs: myself.clone(),
+        };
         match Actor::spawn_linked(None, Run, args, myself.get_cell()).await {
             Ok((actor, _)) => {
                 self.keys.insert(actor.get_id(), run);
@@ -267,8 +275,10 @@ impl State {
         match claimed {
             Ok(head) => {
                 self.claiming.remove(&run);
-                if let Some(head) = head {
-                    self.own(myself, run, head.lease_epoch);
+                match head {
+                    Some(head) => self.own(myself, run, head.lease_epoch),
+                    // Closed, or another node's: that one recovers what is open by its policy.
+                    None => self.args.shared.flights.over(run),
                 }
             }
             // If the run is this node's, or became it unheard, no round of claims finds it; asking again is harmless.
@@ -279,9 +289,24 @@ impl State {
         }
     }
 
+    /// An answer whose actor failed or was parked goes to whoever has the run next: if the call was given up meanwhile, it
+    /// comes late and is still the answer. It lies among the flights until then.
+    fn ended(&mut self, myself: &ActorRef<Msg>, run: RunKey, call_id: CallId) {
+        match self.held.get_mut(&run) {
+            None => self.poke(myself, run),
+            Some(held) => {
+                if let Life::Active(actor) = &held.life {
+                    let _ = actor.cast(run::Msg::Ended(call_id));
+                }
+            }
+        }
+    }
+
     /// The run is in hand no longer.
     fn let_go(&mut self, myself: &ActorRef<Msg>, run: RunKey) {
-        if self.held.remove(&run).is_some_and(|held| held.poked) {
+        let poked = self.held.remove(&run).is_some_and(|held| held.poked);
+        // An answer that came when the actor was just going wakes the run as well.
+        if poked || self.args.shared.flights.has_answer(run) {
             self.poke(myself, run);
         }
     }
@@ -320,7 +345,10 @@ impl State {
 
     fn gave_up(&mut self, myself: &ActorRef<Msg>, run: RunKey, done: Result<(), StoreError>) {
         match done {
-            Ok(()) => self.let_go(myself, run),
+            Ok(()) => {
+                self.args.shared.flights.over(run);
+                self.let_go(myself, run);
+            }
             // An append of the failed actor may have come in between, or the store is not there.
             Err(error) => {
                 tracing::error!(%run, %error, "the run could not be ended yet after its actor failed");

@@ -35,7 +35,9 @@ impl State {
             self.shared.hub.publish(self.run.run_key, Item::Event(Arc::new(event)));
         }
         self.shared.hub.publish(self.run.run_key, Item::Answered);
-        self.ended.drain(..draft.settled.min(self.ended.len()));
+        for ended in self.ended.drain(..draft.settled.min(self.ended.len())) {
+            self.shared.flights.landed(self.run.run_key, ended.call_id);
+        }
         let view = self.shared.governance.view();
         let mut stale = false;
         for (outcome, ask) in appended.asks.into_iter().zip(asks) {
@@ -104,7 +106,7 @@ impl State {
             timeout_ms: record.timeout_ms,
             constraints: ready.constraints,
         };
-        self.out.insert(record.call_id, record.tool_id.clone());
+        self.is_out(order.call_id, order.tool_id.clone());
         dispatch::send(self.outside(myself), admitted, order, ready.secrets, ready.permit);
     }
 

@@ -32,11 +32,13 @@ use signalbox_ports::tools::Tools;
 use crate::buckets::BucketsHandle;
 use crate::commands::decide_all;
 use crate::dispatch::Outside;
+use crate::flights::{Flight, Flights};
 use crate::governance::GovernanceHandle;
 use crate::journal::JournalHandle;
 use crate::leases::Lease;
 use crate::load::keep_snapshot;
 use crate::progress::ProgressHub;
+use crate::runs;
 use crate::values::{Outputs, Unsealed};
 use asking::Ready;
 
@@ -64,14 +66,15 @@ pub(crate) struct Shared {
     pub(crate) buckets: BucketsHandle,
     pub(crate) hub: ProgressHub,
     pub(crate) lease: Lease,
+    pub(crate) flights: Flights,
     pub(crate) exempt: Vec<HostExemption>,
 }
 
 pub(crate) enum Msg {
     /// The inbox may hold something.
     Poke,
-    /// A call ended.
-    Ended(Box<Ended>),
+    /// A call ended: its answer lies among the flights.
+    Ended(CallId),
     /// Switches, grants or limits changed.
     GovernanceMoved,
     /// The node shuts down: nothing new begins.
@@ -87,10 +90,13 @@ pub(crate) struct Args {
     pub(crate) shared: Arc<Shared>,
     pub(crate) run: RunEnvelope,
     pub(crate) lease_epoch: u64,
+    /// Takes an answer that comes when this actor is gone.
+    pub(crate) runs: ActorRef<runs::Msg>,
 }
 
 pub(crate) struct State {
     shared: Arc<Shared>,
+    runs: ActorRef<runs::Msg>,
     run: RunEnvelope,
     lease_epoch: u64,
     control_seq: u64,
@@ -99,9 +105,11 @@ pub(crate) struct State {
     swept_at: Option<u64>,
     draining: bool,
     pass_scheduled: bool,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<Arc<Ended>>,
     /// Calls a task of this process will report on.
     out: BTreeMap<CallId, ToolId>,
+    /// Calls whose executor has been asked how they ended: nobody knows more than it said.
+    asked: HashSet<CallId>,
     cancelled: HashSet<CallId>,
     /// Open calls that are not sent again although their tool would allow it: the gate has refused.
     given_up: HashSet<CallId>,
@@ -154,6 +162,7 @@ impl Actor for Run {
         let mut state = State {
             snapshot_at: args.run.last_seq,
             shared: args.shared,
+            runs: args.runs,
             run: args.run,
             lease_epoch: args.lease_epoch,
             control_seq: 0,
@@ -163,6 +172,7 @@ impl Actor for Run {
             pass_scheduled: false,
             ended: VecDeque::new(),
             out: BTreeMap::new(),
+            asked: HashSet::new(),
             cancelled: HashSet::new(),
             given_up: HashSet::new(),
             exceeded: HashMap::new(),
@@ -173,6 +183,21 @@ impl Actor for Run {
             idle_since: None,
             timer: None,
         };
+        for (call_id, flight) in state.shared.flights.of(state.run.run_key) {
+            match flight {
+                Flight::Out(tool) => {
+                    state.out.insert(call_id, tool);
+                }
+                Flight::Ended(ended) if state.run.is_answered(call_id) => {
+                    // Written, although nobody heard of it.
+                    state.shared.flights.landed(state.run.run_key, ended.call_id);
+                }
+                Flight::Ended(ended) => state.ended.push_back(ended),
+            }
+        }
+        if state.run.end.is_some() {
+            state.cancel_calls(&myself);
+        }
         state.schedule(&myself);
         Ok(state)
     }
@@ -183,9 +208,12 @@ impl Actor for Run {
             // The next pass sees it by the epoch.
             Msg::GovernanceMoved => {}
             Msg::Drain => state.draining = true,
-            Msg::Ended(ended) => {
-                state.out.remove(&ended.call_id);
-                state.ended.push_back(*ended);
+            Msg::Ended(call_id) => {
+                state.out.remove(&call_id);
+                // What was found among the flights when the run was loaded is not taken twice.
+                if !state.ended.iter().any(|ended| ended.call_id == call_id) {
+                    state.ended.extend(state.shared.flights.answer(state.run.run_key, call_id));
+                }
             }
             Msg::Pass => {
                 state.pass_scheduled = false;
@@ -248,14 +276,18 @@ impl State {
 
     fn outside(&self, myself: &ActorRef<Msg>) -> Outside {
         Outside {
-            tools: self.shared.tools.clone(),
-            blobs: self.shared.blobs.clone(),
-            secrets: self.shared.secrets.clone(),
-            hub: self.shared.hub.clone(),
+            shared: self.shared.clone(),
             tenant: self.run.tenant_id.clone(),
             run: self.run.run_key,
             actor: myself.clone(),
+            runs: self.runs.clone(),
         }
+    }
+
+    /// A task is about to be started that will report on this call.
+    fn is_out(&mut self, call_id: CallId, tool: ToolId) {
+        self.shared.flights.began(self.run.run_key, call_id, tool.clone());
+        self.out.insert(call_id, tool);
     }
 
     async fn pass(&mut self, myself: &ActorRef<Msg>) -> Result<Pass, StoreError> {
@@ -340,7 +372,11 @@ impl State {
 
     /// Nothing to write: how long to wait, or whether the actor can go.
     async fn rest(&mut self, now: UnixMs) -> Result<Pass, StoreError> {
-        if self.run.closed || (self.draining && self.out.is_empty()) {
+        if self.run.closed {
+            self.shared.flights.over(self.run.run_key);
+            return Ok(Pass::Over);
+        }
+        if self.draining && self.out.is_empty() {
             return Ok(Pass::Over);
         }
         let boot = self.shared.clock.boot();

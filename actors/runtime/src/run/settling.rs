@@ -1,6 +1,7 @@
 //! Calls that have ended, and calls that nobody will report on: what becomes facts, what is tried again (RUN-026).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ractor::ActorRef;
 use signalbox_domain::ids::CallId;
@@ -16,7 +17,8 @@ use super::{Draft, Msg, State, add};
 use crate::dispatch;
 
 impl State {
-    /// Facts from finished calls. A call that can be recovered is not settled; it is taken up by `recover_orphans`.
+    /// Facts from finished calls. A call that can be recovered, by sending it again or by asking once what became of it,
+    /// is not settled; it is taken up by `recover_orphans`.
     pub(super) fn settle_ended(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, now: UnixMs) {
         let boot = self.shared.clock.boot();
         let mut kept = VecDeque::with_capacity(self.ended.len());
@@ -29,16 +31,26 @@ impl State {
                     CallEnding::NotStarted { .. } => call.attempt > 1,
                     CallEnding::Answered { .. } | CallEnding::Failed { .. } | CallEnding::Cancelled => false,
                 };
-                let again = matches!(recover(scratch, call), Recover::Redispatch { .. });
-                lost && again && scratch.end.is_none() && !self.given_up.contains(&ended.call_id)
+                let more = match recover(scratch, call) {
+                    Recover::Redispatch { .. } => !self.given_up.contains(&call.call_id),
+                    Recover::AskOutcome => !self.asked.contains(&call.call_id),
+                    Recover::Unknown | Recover::Cancel => false,
+                };
+                lost && more
             });
             if recoverable {
                 if let Some(step) = scratch.call(ended.call_id).map(|call| call.step_id.clone()) {
                     self.hold(&step, boot);
                 }
+                self.shared.flights.landed(scratch.run_key, ended.call_id);
                 continue;
             }
             let (events, release) = settle(scratch, &ended, now);
+            if events.is_empty() {
+                // It tells the journal nothing.
+                self.shared.flights.landed(scratch.run_key, ended.call_id);
+                continue;
+            }
             if let (CallEnding::NotStarted { .. }, Some(call)) = (&ended.result.ending, scratch.call(ended.call_id)) {
                 let step = call.step_id.clone();
                 self.hold(&step, boot);
@@ -73,6 +85,7 @@ impl State {
         draft: &mut Draft,
         now: UnixMs,
     ) -> Result<(), StoreError> {
+        self.ask_about_unknown(myself);
         let boot = self.shared.clock.boot();
         let orphans: Vec<_> = scratch
             .open_calls()
@@ -102,13 +115,14 @@ impl State {
                     }
                 }
                 Recover::AskOutcome => {
-                    self.out.insert(orphan.call_id, orphan.tool_id.clone());
-                    dispatch::ask_outcome(self.outside(myself), orphan.tool_id, orphan.call_id, orphan.secrets);
+                    self.asked.insert(orphan.call_id);
+                    self.is_out(orphan.call_id, orphan.tool_id.clone());
+                    dispatch::ask_outcome(self.outside(myself), (&orphan).into());
                 }
                 Recover::Unknown => self.give_up(&orphan.call_id),
                 Recover::Cancel => {
-                    self.out.insert(orphan.call_id, orphan.tool_id.clone());
-                    dispatch::cancel_orphan(self.outside(myself), orphan.tool_id, orphan.call_id);
+                    self.is_out(orphan.call_id, orphan.tool_id.clone());
+                    dispatch::cancel_orphan(self.outside(myself), (&orphan).into());
                 }
             }
         }
@@ -118,10 +132,21 @@ impl State {
         Ok(())
     }
 
+    /// Calls that were given up and whose question is still open: their executors may know more after all.
+    fn ask_about_unknown(&mut self, myself: &ActorRef<Msg>) {
+        let outside = self.outside(myself);
+        let open = self.run.approvals.iter().filter(|approval| approval.is_open());
+        for call in open.filter_map(|approval| self.run.call(approval.call_id?)) {
+            if self.asked.insert(call.call_id) {
+                dispatch::ask_late(outside.clone(), call.into());
+            }
+        }
+    }
+
     /// The call is not sent again, though its tool would let it be: it is settled as unknown.
     pub(super) fn give_up(&mut self, call_id: &CallId) {
         self.given_up.insert(*call_id);
         let result = unknown_result("the node that made the call went away before its answer was kept");
-        self.ended.push_back(Ended { call_id: *call_id, result, stored_output: None });
+        self.ended.push_back(Arc::new(Ended { call_id: *call_id, result, stored_output: None }));
     }
 }

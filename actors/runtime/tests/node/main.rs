@@ -14,6 +14,8 @@ mod opening;
 mod parking;
 mod plans;
 mod recovery;
+mod recovery_late;
+mod recovery_points;
 mod rollback;
 mod sealed;
 mod secrets;
