@@ -14,6 +14,8 @@ mod postgres;
 mod rows;
 mod sealing;
 mod sqlite;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use blobs::FileBlobs;
 pub use open_error::OpenError;
