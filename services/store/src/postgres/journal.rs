@@ -101,7 +101,10 @@ async fn create(shared: &Shared, run: &NewRun) -> Result<Created, StoreError> {
             Some(Ended::Committed(created)) => return Ok(created),
             Some(Ended::Lost(created, why)) => {
                 attempts.was_lost(why).await?;
-                lost = Some(created);
+                // An attempt that only found the run there has written nothing: what was written before it stands.
+                if !matches!(&created, Created::Exists(head) if head.run_key == run.run_key) {
+                    lost = Some(created);
+                }
             }
         }
     }

@@ -64,6 +64,23 @@ async fn an_append_of_which_nothing_can_be_found_out_is_unknown() {
 }
 
 #[tokio::test]
+async fn a_run_whose_creation_is_lost_and_looked_for_and_lost_again_is_still_a_new_one() {
+    let (_database, proxy, store) = behind_a_proxy().await;
+    proxy.set(Link::CutAfterCommit);
+    let once_more = async {
+        while !proxy.is_up() {
+            tokio::task::yield_now().await;
+        }
+        proxy.set(Link::CutAfterCommit);
+    };
+    let (created, ()) = tokio::join!(store.create(new_run("acme", 1)), once_more);
+    assert!(proxy.is_up(), "both cuts were made");
+    // Whoever is told that it was there already starts nothing.
+    let Ok(Created::New { head, events }) = created else { panic!("{created:?}") };
+    assert_eq!(whole(&store, &head).await, events);
+}
+
+#[tokio::test]
 async fn whatever_else_loses_its_answer_is_done_once() {
     for cut in [Link::CutAfterCommit, Link::CutBeforeCommit] {
         let (database, proxy, store) = behind_a_proxy().await;
