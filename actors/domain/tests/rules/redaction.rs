@@ -238,13 +238,20 @@ const HOSTILE: &[&str] = &[
     "a",
 ];
 
-/// The shortest of three: whatever else the machine does only makes it longer.
+/// Time this thread has spent at work, where the system tells: what else the machine does is no part of it.
+fn at_work(since: Instant) -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanos = told.and_then(|told| told.split(' ').next()?.parse().ok());
+    nanos.map_or_else(|| since.elapsed(), Duration::from_nanos)
+}
+
+/// The shortest of three.
 fn reading(unit: &str, bytes: usize) -> Duration {
-    let text = unit.repeat(bytes / unit.len());
+    let (text, since) = (unit.repeat(bytes / unit.len()), Instant::now());
     let time = |_| {
-        let begun = Instant::now();
+        let begun = at_work(since);
         let _ = redact_text(&text);
-        begun.elapsed()
+        at_work(since) - begun
     };
     (0..3).map(time).min().unwrap()
 }
