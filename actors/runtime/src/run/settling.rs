@@ -23,8 +23,7 @@ impl State {
         let boot = self.shared.clock.boot();
         let mut kept = VecDeque::with_capacity(self.ended.len());
         for ended in std::mem::take(&mut self.ended) {
-            let open = scratch.call(ended.call_id).filter(|call| call.open && !self.given_up.contains(&call.call_id));
-            let recoverable = open.is_some_and(|call| {
+            let recoverable = scratch.call(ended.call_id).filter(|call| call.open).is_some_and(|call| {
                 let lost = match &ended.result.ending {
                     CallEnding::Unknown { .. } => true,
                     // An earlier attempt under this id may have gone through.
