@@ -198,7 +198,7 @@ impl Cron {
             }
             date = self.following(date)?;
         }
-        best.and_then(|(at, _)| Some(UnixMs(at.as_millisecond())))
+        best.map(|(at, _)| UnixMs(at.as_millisecond()))
     }
 
     /// The next date worth a look: months that do not fit are passed over whole.

@@ -1,6 +1,8 @@
 //! A fork is another run of its own, with nothing of what its source was given (CTL-009, CTL-010).
 
 use serde_json::json;
+use signalbox_domain::governance::change::GovernanceChange;
+use signalbox_domain::governance::grant::GrantScope;
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::{CommandId, RunId};
 use signalbox_domain::run::decide::RunCommand;
@@ -60,11 +62,10 @@ async fn a_call_that_only_the_sources_grant_allowed_is_denied_in_the_fork() {
     let plan = json!([step("a", "notify.send", &[])]);
     let body = crate::harness::submission(&json!({ "rootAgentId": "ref.support-triage", "plan": plan }));
     let id = RunId::new(Uuid::from_u128(0xA1));
-    let mut of_the_source = match crate::harness::tenant_grant("notify.send") {
-        signalbox_domain::governance::change::GovernanceChange::GrantIssued(grant) => grant,
-        _ => panic!("a grant is issued"),
+    let GovernanceChange::GrantIssued(mut of_the_source) = crate::harness::tenant_grant("notify.send") else {
+        panic!("a grant is issued")
     };
-    of_the_source.scope = signalbox_domain::governance::grant::GrantScope::PerRun;
+    of_the_source.scope = GrantScope::PerRun;
     of_the_source.scope_key = id.to_string();
     world.tools.hang(&tool("notify.send"));
     let source = world.node.submit_with_grants(&operator(), Some(id), body, vec![of_the_source]).await.unwrap().run_id;
