@@ -1,7 +1,7 @@
 # Few targets. `check` never writes; `fix` is its writing twin. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix sim bench ci
+.PHONY: help run test check fix sim fuzz bench ci
 
 # Where the demo reads from: one file or folder, or several files, folders and feed URLs separated by spaces.
 SOURCES = samples/weekly
@@ -12,6 +12,9 @@ CASES = 20000
 # How many schedules it plays, and for how many seconds at most. SEED=n plays one and prints what happens in it.
 SEEDS = 1000000
 SECONDS = 240
+# Which parser `make fuzz` fuzzes, one of the folders of tests/corpus, and for how many seconds.
+TARGET = json
+TIME = 60
 
 # Handed to recipes through the environment, so that an address with an ampersand is an address and not a command.
 export SOURCES DATA SINCE
@@ -50,6 +53,9 @@ ifeq ($(SEED),)
 else
 	SEED=$(SEED) STEPS=$(STEPS) WITHOUT=$(WITHOUT) cargo test --quiet --package signalbox-runtime --test sim every_promise -- --nocapture
 endif
+
+fuzz: ## looks for inputs that break one parser, guided by coverage; TARGET=name TIME=seconds
+	scripts/fuzz "$(TARGET)" "$(TIME)"
 
 bench: ## what an event costs: hash chain and canonical digests
 	cargo bench --package signalbox-benches

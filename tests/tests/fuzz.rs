@@ -1,5 +1,7 @@
 //! Each fuzz target over its corpus and over the same few thousand mutations of it (`make fuzz` goes further).
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use signalbox_tests::fuzz::{TARGETS, drive};
 
 fn target(name: &str) {

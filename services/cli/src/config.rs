@@ -423,6 +423,43 @@ userVisibleStatusCopy = "c"
     }
 
     #[test]
+    fn a_key_that_stands_twice_anywhere_in_the_file_is_refused() {
+        let all: Vec<&str> = EXAMPLE.lines().map(|line| line.strip_prefix("#= ").unwrap_or(line)).collect();
+        assert!(Config::parse(&all.join("\n")).is_ok());
+        let mut keys = 0;
+        for (at, line) in all.iter().enumerate() {
+            let is_key = line.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_alphanumeric()));
+            if is_key || line.starts_with('[') && !line.starts_with("[[") {
+                let mut twice = all.clone();
+                twice.insert(at, line);
+                let problem = Config::parse(&twice.join("\n")).unwrap_err();
+                assert!(problem.contains("duplicate"), "{line}: {problem}");
+                keys += 1;
+            }
+        }
+        assert!(keys > 40, "{keys}");
+        assert!(Config::parse("listen = '127.0.0.1:1'\n\"listen\" = '127.0.0.1:2'").is_err(), "however it is written");
+    }
+
+    #[test]
+    fn a_file_of_any_bytes_is_read_or_refused() {
+        fn run(bytes: &[u8]) {
+            let text = String::from_utf8_lossy(bytes);
+            if let Err(problem) = Config::parse(&text) {
+                assert!(!problem.is_empty());
+            }
+        }
+        let all: String =
+            EXAMPLE.lines().map(|line| line.strip_prefix("#= ").unwrap_or(line).to_owned() + "\n").collect();
+        let seeds = vec![
+            all.clone().into_bytes(),
+            all.as_bytes()[all.len() / 2..].to_vec(),
+            b"[limits]\nwatchesMax = 1\n".to_vec(),
+        ];
+        signalbox_tests::fuzz::drive_over(signalbox_tests::fuzz::Target { name: "config", run, weight: 1 }, seeds);
+    }
+
+    #[test]
     fn a_file_that_is_not_there_is_a_usage_error() {
         let failure = Config::read(Path::new("/nowhere/signalbox.toml")).unwrap_err();
         assert_eq!((failure.code.as_str(), failure.exit), ("config-unreadable", crate::failure::Exit::Usage));

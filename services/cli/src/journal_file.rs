@@ -278,4 +278,30 @@ mod tests {
             assert!(failure.message.contains(at), "{}", failure.message);
         }
     }
+
+    #[test]
+    fn a_file_of_any_bytes_is_read_and_verified_or_refused() {
+        fn run(bytes: &[u8]) {
+            match read(bytes) {
+                Ok(file) => {
+                    let report = signalbox_domain::run::verify::verify(&file.tenant_id, file.run_key, &file.events);
+                    assert_eq!(report.events, file.events.len() as u64);
+                }
+                Err(failure) => assert_eq!(failure.code, "export-invalid"),
+            }
+        }
+        let golden = include_str!("../../../actors/domain/tests/golden/run-submitted.json");
+        let mut bytes = Vec::new();
+        let key = uuid::Uuid::from_u128(7).to_string();
+        let mut writer = JournalWriter::begin(&mut bytes, &key, "acme", &key).unwrap();
+        let submitted = v1::RunEvent { kind: "run-submitted".into(), body_json: golden.into(), ..event(1) };
+        writer.event(submitted).unwrap();
+        writer.event(event(2)).unwrap();
+        writer.end().unwrap();
+        let seeds = vec![written(0).into_bytes(), written(3).into_bytes(), bytes];
+        signalbox_tests::fuzz::drive_over(
+            signalbox_tests::fuzz::Target { name: "journal-file", run, weight: 1 },
+            seeds,
+        );
+    }
 }

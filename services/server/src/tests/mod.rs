@@ -1,7 +1,9 @@
 //! The edge over a real connection, in front of a fake node.
 
 mod approvals;
+mod duplicates;
 mod errors;
+mod fuzz;
 mod requests;
 mod watching;
 

@@ -59,7 +59,7 @@ async fn a_request_that_makes_no_sense_is_not_begun_and_names_its_field() {
     .server();
     let ceiling = |name: &str, micros| Some(v1::Usage { micros: [(name.to_owned(), micros)].into() });
     let (negative, unknown) = (ceiling("cost-units", -1), ceiling("euros", 1));
-    let changes: [(&str, Change); 12] = [
+    let changes: [(&str, Change); 13] = [
         ("call_id", |r| r.call_id = "1".into()),
         ("attempt", |r| r.attempt = 0),
         ("tenant_id", |r| r.tenant_id = "a/b".into()),
@@ -72,6 +72,7 @@ async fn a_request_that_makes_no_sense_is_not_begun_and_names_its_field() {
         ("timeout_ms", |r| r.timeout_ms = u64::MAX),
         ("constraints_json", |r| r.constraints_json = bytes::Bytes::new()),
         ("constraints_json", |r| r.constraints_json = "{\"path\":[]}".into()),
+        ("constraints_json", |r| r.constraints_json = "{\"hosts\":[],\"hosts\":[\"a.test\"]}".into()),
     ];
     let mut requests: Vec<_> = changes
         .into_iter()

@@ -1,0 +1,71 @@
+//! Requests of any bytes: they are decoded as the message, and what decodes is read or refused, never worse.
+
+use prost::Message as _;
+use signalbox_domain::ids::TenantId;
+use signalbox_domain::run::status::RunStatus;
+use signalbox_proto::v1::{self, control_run_request::Control};
+use signalbox_tests::fuzz::{Target, drive_over};
+use uuid::Uuid;
+
+use crate::{page, validate};
+
+fn listing<'a>(tenant: &'a TenantId, status: &'a [RunStatus]) -> page::Listing<'a> {
+    page::Listing { tenant, status, pipeline: None }
+}
+
+#[test]
+fn a_submission_of_any_bytes_is_read_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::SubmitRunRequest::decode(bytes) else { return };
+        let _ = validate::optional_id::<signalbox_domain::ids::RunId>("run_id", &request.run_id);
+        if let Err(refusal) = validate::submission(&request.submission_json) {
+            assert!(!refusal.code().is_empty() && format!("{refusal:?}").len() < 3_000, "{refusal:?}");
+        }
+    }
+    let submission = br#"{"rootAgentId":"ref.research","plan":[{"stepId":"a","kind":"wait","seconds":1}]}"#;
+    let request = |run_id: &str, json: &[u8]| {
+        v1::SubmitRunRequest { run_id: run_id.to_owned(), submission_json: json.to_vec().into() }.encode_to_vec()
+    };
+    let seeds = vec![request("", submission), request(&Uuid::from_u128(7).to_string(), submission), request("x", b"{")];
+    drive_over(Target { name: "submit-run-request", run, weight: 1 }, seeds);
+}
+
+#[test]
+fn a_control_of_any_bytes_is_a_command_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::ControlRunRequest::decode(bytes) else { return };
+        if let Err(refusal) = validate::steering(request) {
+            assert!(!refusal.code().is_empty() && format!("{refusal:?}").len() < 3_000, "{refusal:?}");
+        }
+    }
+    let overrides_json = br#"{"mode":"economy","params":{"a":{"k":[1]}},"branch":"left"}"#.as_slice().into();
+    let controls = [
+        Control::Kill(v1::Kill {}),
+        Control::ChooseBranch(v1::ChooseBranch { step_id: "a".into(), branch_id: "left".into() }),
+        Control::RetryWithChanges(v1::RetryWithChanges { step_id: "a".into(), overrides_json }),
+        Control::OperatorStep(v1::OperatorStep { step_id: "a".into() }),
+    ];
+    let seeds = controls.map(|control| {
+        v1::ControlRunRequest { reason: "why\0".into(), control: Some(control), ..Default::default() }.encode_to_vec()
+    });
+    drive_over(Target { name: "control-run-request", run, weight: 1 }, seeds.into());
+}
+
+#[test]
+fn a_page_token_that_is_read_is_the_one_that_was_made() {
+    fn run(bytes: &[u8]) {
+        let (tenant, text) = (TenantId::new("acme").unwrap(), String::from_utf8_lossy(bytes));
+        let listing = listing(&tenant, &[RunStatus::Running]);
+        if let Ok(Some(key)) = page::read(&text, listing) {
+            assert_eq!(page::token(key, listing), text, "a token that was not made here is believed");
+        }
+    }
+    let tenant = TenantId::new("acme").unwrap();
+    let token = |n| {
+        page::token(signalbox_domain::ids::RunKey::new(Uuid::from_u128(n)), listing(&tenant, &[RunStatus::Running]))
+    };
+    drive_over(
+        Target { name: "page-token", run, weight: 1 },
+        vec![token(1).into_bytes(), token(u128::MAX).into_bytes()],
+    );
+}
