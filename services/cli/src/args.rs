@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use uuid::Uuid;
 
+use crate::commands::Kind;
 use crate::config::StoreAddress;
 use crate::output::Format;
 
@@ -47,6 +48,12 @@ pub(crate) enum Command {
         /// A run's id, or a file made by `signalbox runs export`; `-` reads standard input.
         #[arg(value_name = "ID|FILE")]
         what: String,
+    },
+    /// Judges policies offline: JSON lines in, one verdict a line out, by the same rules that govern runs. docs/check.md has
+    /// the fields of each kind.
+    Check {
+        /// What is judged.
+        kind: Kind,
     },
     /// Tools.
     #[command(subcommand)]
@@ -353,6 +360,7 @@ mod tests {
             "signalbox approvals show 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox approvals decide 0190d6a8-3c1e-7bbb-8f5e-000000000001 --skip --reason x",
             "signalbox verify journal.jsonl",
+            "signalbox check ssrf",
             "signalbox tools serve --listen 127.0.0.1:1 --data d",
         ] {
             assert!(parse(line).is_ok(), "{line}");
@@ -377,6 +385,8 @@ mod tests {
             format!("signalbox approvals decide {ID} --reason x"),
             format!("signalbox approvals decide {ID} --approve --reject --reason x"),
             "signalbox approvals list --output yaml".to_owned(),
+            "signalbox check".to_owned(),
+            "signalbox check weather".to_owned(),
         ] {
             let error = parse(&line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

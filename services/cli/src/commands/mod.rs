@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod approvals;
+mod check;
 mod control;
 mod demo;
 mod export;
@@ -9,6 +10,8 @@ mod serve;
 mod verify;
 mod view;
 mod watch;
+
+pub(crate) use check::Kind;
 
 use crate::args::{Cli, Command, RunsCommand, ToolsCommand};
 use crate::client;
@@ -23,6 +26,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(args, &mut out).await,
         Command::Serve(args) => serve::run(args, &mut out).await,
         Command::Tools(ToolsCommand::Serve { listen, data }) => serve::tools(listen, &data, &mut out).await,
+        Command::Check { kind } => check::run(kind),
         Command::Verify { what } => verify::run(&addr, &what, &mut out).await,
         Command::Runs(command) => runs(client::connect(&addr).await?, command, &mut out).await,
         Command::Approvals(command) => approvals::run(client::connect(&addr).await?, command, &mut out).await,
