@@ -280,6 +280,7 @@ impl Client {
             run_id: run.to_string(),
             command_id: Uuid::now_v7().to_string(),
             reason: "enough".to_owned(),
+            expected_seq: 0,
             control: Some(v1::control_run_request::Control::Kill(v1::Kill {})),
         };
         self.0.control_run(request).await.unwrap().into_inner()
