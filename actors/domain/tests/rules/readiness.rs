@@ -9,8 +9,10 @@ fn arm(successes: u64, n: u64) -> Arm {
     Arm { successes, n }
 }
 
-/// Champion, challenger, z and p as an exact normal distribution gives them, verdict.
-const TABLE: [(&str, (u64, u64), (u64, u64), f64, f64, ReadinessVerdict); 18] = [
+/// Id, champion, challenger, z and p as an exact normal distribution gives them, verdict.
+type Row = (&'static str, (u64, u64), (u64, u64), f64, f64, ReadinessVerdict);
+
+const TABLE: [Row; 18] = [
     ("ZT-002", (50, 100), (98, 99), 7.914_705_026_547_834, 2.478e-15, NotEnoughSamples),
     ("ZT-007", (99, 99), (100, 100), 0.0, 1.0, NotEnoughSamples),
     ("ZT-008", (50, 100), (64, 100), 1.999_591_961_640_148_3, 0.045_544_342_649, ChallengerReady),
@@ -90,7 +92,7 @@ proptest! {
         let swapped = match there.verdict {
             ChallengerReady => ChallengerWorse,
             ChallengerWorse => ChallengerReady,
-            same => same,
+            same @ (NotEnoughSamples | Inconclusive) => same,
         };
         prop_assert_eq!(back.verdict, swapped);
         prop_assert!(there.p.is_some_and(|p| (0.0..=1.0).contains(&p)));

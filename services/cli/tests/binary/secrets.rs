@@ -199,7 +199,7 @@ fn no_secret_is_left_in_the_data_folder_the_log_or_any_output() {
         (format!("runs {KEY}"), "usage"),
         (format!("runs retry {run_id} --step {KEY} --reason {KEY}"), "no-such-step"),
         (format!("runs retry {run_id} --step a --reason {KEY}"), "run-terminal"),
-        (format!("approvals decide {question} --approve --reason {KEY}"), "no-such-approval"),
+        (format!("approvals decide {question} --approve --reason {KEY}"), "approval-closed"),
         (format!("runs list --page-token {KEY}"), "page-token-invalid"),
         (format!("runs list --status {KEY}"), ""),
     ] {

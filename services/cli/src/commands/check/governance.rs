@@ -118,8 +118,9 @@ pub(super) fn gate(line: Value) -> Verdict {
     let snapshot = Snapshot {
         governance_current: true,
         state: &state,
-        shared_budgets: &budgets,
-        run_budgets: &[],
+        // The figures on the line are the store's own, not a node's forecast of them: what they refuse is refused.
+        shared_budgets: &[],
+        run_budgets: &budgets,
         run_grants: &[],
         grant_uses: &call.grant_uses,
         throttled,
@@ -133,9 +134,10 @@ pub(super) fn gate(line: Value) -> Verdict {
         GateVerdict::Throttle(throttled) => json!(throttled.bucket_id),
         GateVerdict::Admit(_) | GateVerdict::Deny { .. } | GateVerdict::Hold { .. } => Value::Null,
     };
-    let (grant, ceiling) = match &decision.verdict {
-        GateVerdict::Admit(admissible) => (json!(admissible.grant.grant_id), json!(admissible.ceiling)),
-        _ => (Value::Null, Value::Null),
+    let (grant, ceiling) = if let GateVerdict::Admit(admissible) = &decision.verdict {
+        (json!(admissible.grant.grant_id), json!(admissible.ceiling))
+    } else {
+        (Value::Null, Value::Null)
     };
     let objection = decision.objection();
     Ok(verdict([

@@ -12,7 +12,7 @@ use super::{Verdict, read, verdict};
 struct Line {
     expr: String,
     tz: String,
-    after: Timestamp,
+    after: String,
 }
 
 pub(super) fn cron(line: Value) -> Verdict {
@@ -23,7 +23,11 @@ pub(super) fn cron(line: Value) -> Verdict {
         Err(error) => return Ok(verdict([("invalid", error.to_string().into())])),
     };
     let mut next = Vec::with_capacity(3);
-    let mut after = UnixMs(line.after.as_nanosecond().div_euclid(1_000_000).try_into().unwrap_or(i64::MAX));
+    let after: Timestamp = line.after.parse().map_err(|_| {
+        let text: String = line.after.chars().take(64).collect();
+        format!("`{text}` is not an instant such as 2026-03-07T12:00:00Z")
+    })?;
+    let mut after = UnixMs(after.as_nanosecond().div_euclid(1_000_000).try_into().unwrap_or(i64::MAX));
     while let Some(at) = cron.next_after(&zone, after).filter(|_| next.len() < 3) {
         next.push(Timestamp::from_millisecond(at.0).map_err(|error| error.to_string())?.to_string());
         after = at;
