@@ -214,22 +214,38 @@ fn a_requirement_that_is_done_names_a_test_and_one_that_is_not_says_what_is_left
     none(found, REQUIREMENTS);
 }
 
-#[test]
-fn every_test_that_the_requirements_name_exists() {
-    let mut known: BTreeMap<String, String> = BTreeMap::new();
+/// The names of all functions there are, tests among them.
+fn functions() -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
     for file in files("", &[".rs"]) {
         for line in file.text.lines().map(str::trim_start) {
             let line = line.trim_start_matches("pub ").trim_start_matches("async ");
-            if let Some(name) = line.strip_prefix("fn ").and_then(|rest| rest.split(['(', '<']).next()) {
-                known.insert(name.to_owned(), file.path.clone());
-            }
+            known.extend(line.strip_prefix("fn ").and_then(|rest| rest.split(['(', '<']).next()).map(str::to_owned));
         }
     }
+    known
+}
+
+#[test]
+fn every_test_that_the_requirements_name_exists() {
+    let known = functions();
     let mut found = Vec::new();
     for row in rows() {
-        for test in row.tests.iter().filter(|test| !known.contains_key(*test)) {
+        for test in row.tests.iter().filter(|test| !known.contains(*test)) {
             found.push(format!("{}: {test}", row.id));
         }
     }
     none(found, "there is no such test:");
+}
+
+#[test]
+fn every_test_that_the_promises_name_exists() {
+    let (known, text) = (functions(), page("docs/promises.md"));
+    let quoted = text.split('`').skip(1).step_by(2).filter(|name| name.contains("::"));
+    let tests: Vec<&str> = quoted.filter_map(|name| name.rsplit("::").next()).collect();
+    assert!(tests.len() > 10, "docs/promises.md names no tests");
+    none(
+        tests.into_iter().filter(|test| !known.contains(*test)).map(str::to_owned).collect(),
+        "there is no such test:",
+    );
 }
