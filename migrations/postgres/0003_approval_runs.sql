@@ -5,3 +5,5 @@ CREATE TABLE approval_runs (
     run_key     UUID NOT NULL
 );
 INSERT INTO approval_runs (approval_id, run_key) SELECT approval_id, run_key FROM approvals;
+
+UPDATE store_meta SET schema_version = 3;

@@ -13,6 +13,7 @@ pub mod governance;
 pub mod inbox;
 pub mod journal;
 pub mod leases;
+pub mod maintenance;
 pub mod sealing;
 pub mod secrets;
 pub mod tools;

@@ -16,6 +16,7 @@ mod leases;
 mod load;
 mod node;
 mod progress;
+mod rollback;
 mod run;
 mod runs;
 mod sweeps;
@@ -24,3 +25,4 @@ mod watching;
 
 pub use api::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem};
 pub use node::{Node, NodeConfig, NodeHandle, Ports, StartError};
+pub use rollback::{RollbackAccepted, accept_rollback};

@@ -55,6 +55,11 @@ pub(crate) enum Command {
         /// What is judged.
         kind: Kind,
     },
+    /// Brings the store to the form this version writes, as `serve` does when it starts.
+    Migrate(StoreArgs),
+    /// Tools for the store itself, for when no node uses it.
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Tools.
     #[command(subcommand)]
     Tools(ToolsCommand),
@@ -96,6 +101,38 @@ pub(crate) struct ServeArgs {
     /// The configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// Where a store is.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// The folder that keeps everything [default: ./data].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// The PostgreSQL that keeps the journal [default: SQLite in the data folder].
+    #[arg(long, env = "SIGNALBOX_STORE", hide_env_values = true, value_name = "URL", value_parser = store_address)]
+    pub(crate) store: Option<StoreAddress>,
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// `store`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Goes on from an earlier state of the store, such as a restored backup: every run that is not over is held, so that
+    /// somebody looks at what was done since. Stop all nodes before.
+    AcceptRollback {
+        /// Where the store is.
+        #[command(flatten)]
+        place: StoreArgs,
+        /// Why; kept in the journal of each run that is held.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Do it. Without this only the number of runs is told.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// `runs`.
@@ -361,6 +398,8 @@ mod tests {
             "signalbox approvals decide 0190d6a8-3c1e-7bbb-8f5e-000000000001 --skip --reason x",
             "signalbox verify journal.jsonl",
             "signalbox check ssrf",
+            "signalbox migrate --data d",
+            "signalbox store accept-rollback --data d --reason x --yes",
             "signalbox tools serve --listen 127.0.0.1:1 --data d",
         ] {
             assert!(parse(line).is_ok(), "{line}");
@@ -386,6 +425,8 @@ mod tests {
             format!("signalbox approvals decide {ID} --approve --reject --reason x"),
             "signalbox approvals list --output yaml".to_owned(),
             "signalbox check".to_owned(),
+            "signalbox store".to_owned(),
+            "signalbox store accept-rollback --yes".to_owned(),
             "signalbox check weather".to_owned(),
         ] {
             let error = parse(&line).unwrap_err();

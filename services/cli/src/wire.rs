@@ -13,6 +13,7 @@ use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::Journal;
 use signalbox_ports::leases::Leases;
+use signalbox_ports::maintenance::Maintenance;
 use signalbox_runtime::{Node, NodeConfig, NodeHandle, Ports};
 use signalbox_server::identity::Identify;
 use signalbox_server::{Edge, ServeError, ServeLimits};
@@ -44,34 +45,38 @@ pub(crate) struct Station {
 }
 
 /// One store behind each of its ports.
-struct StorePorts {
+pub(crate) struct StorePorts {
     journal: Arc<dyn Journal>,
     directory: Arc<dyn Directory>,
-    inbox: Arc<dyn Inbox>,
+    /// Inboxes.
+    pub(crate) inbox: Arc<dyn Inbox>,
     leases: Arc<dyn Leases>,
     governance: Arc<dyn Governance>,
+    /// An operator's tools.
+    pub(crate) maintenance: Arc<dyn Maintenance>,
 }
 
 impl StorePorts {
-    fn over<S: Journal + Directory + Inbox + Leases + Governance>(store: S) -> Self {
+    fn over<S: Journal + Directory + Inbox + Leases + Governance + Maintenance>(store: S) -> Self {
         let store = Arc::new(store);
         Self {
             journal: store.clone(),
             directory: store.clone(),
             inbox: store.clone(),
             leases: store.clone(),
-            governance: store,
+            governance: store.clone(),
+            maintenance: store,
         }
     }
 
-    /// Opens the store: the database at an address, or the one in the data folder.
-    async fn open(
+    /// Opens the store: the database at an address, or the one in the data folder. Migrations run on the way.
+    pub(crate) async fn open(
         data: &Path,
         address: Option<&StoreAddress>,
         clock: &Arc<dyn Clock>,
         limits: LimitsEntry,
-    ) -> Result<Self, OpenError> {
-        match address {
+    ) -> Result<Self, Failure> {
+        let opened = match address {
             Some(address) => {
                 // The server's own clock counts: the nodes that share it agree on no other.
                 PostgresStore::connect(address.as_str(), PostgresOptions::default()).await.map(Self::over)
@@ -81,7 +86,8 @@ impl StorePorts {
                 let options = SqliteOptions { clock: clock.clone(), bytes_max, ..SqliteOptions::default() };
                 SqliteStore::open(data, options).await.map(Self::over)
             }
-        }
+        };
+        opened.map_err(|error: OpenError| Failure::new(error.code(), error.to_string()))
     }
 }
 
@@ -94,8 +100,7 @@ pub(crate) async fn start(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn Ids> = Arc::new(RandomIds);
     let limits = config.map(|config| config.limits).unwrap_or_default();
-    let store = StorePorts::open(data, address, &clock, limits).await;
-    let store = store.map_err(|error| Failure::new(error.code(), error.to_string()))?;
+    let store = StorePorts::open(data, address, &clock, limits).await?;
     let blobs: Arc<dyn Blobs> =
         Arc::new(FileBlobs::open(data).map_err(|error| Failure::new(error.code(), error.to_string()))?);
     if let Some(config) = config {

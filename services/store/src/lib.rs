@@ -18,7 +18,7 @@ mod sqlite;
 pub mod testing;
 
 pub use blobs::FileBlobs;
-pub use open_error::OpenError;
+pub use open_error::{OpenError, SCHEMA_VERSION};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use sealing::{KeyError, KeyRing, SEALING_KEY_BYTES, fresh_sealing_key};
 pub use sqlite::{Probe, SqliteOptions, SqliteStore};

@@ -1,6 +1,6 @@
 //! The pages tell the truth: links lead somewhere, commands exist, and every test that a page names is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 

@@ -19,6 +19,7 @@ mod directory;
 mod governance;
 mod inbox;
 mod leases;
+mod maintenance;
 mod races;
 mod runs;
 mod sweeps;
@@ -32,6 +33,7 @@ pub use directory::*;
 pub use governance::*;
 pub use inbox::*;
 pub use leases::*;
+pub use maintenance::*;
 pub use races::*;
 pub use runs::*;
 pub use sweeps::*;
@@ -45,6 +47,8 @@ macro_rules! store_conformance {
     ($open:path) => {
         $crate::store_conformance! { @each $open;
             an_unknown_run_reads_as_no_events,
+            live_runs_of_all_tenants_are_listed_in_pages,
+            an_incarnation_that_is_begun_is_another_and_keeps_the_epoch,
             creating_a_run_twice_returns_the_first,
             two_tenants_may_use_one_run_id_and_never_meet,
             a_run_is_born_owned_by_the_node_that_took_it,

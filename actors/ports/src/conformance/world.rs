@@ -30,6 +30,7 @@ use crate::governance::Governance;
 use crate::inbox::{CommandClass, Inbox, InboxCommand};
 use crate::journal::{AppendError, Appended, Created, Journal, NewRun};
 use crate::leases::Leases;
+use crate::maintenance::Maintenance;
 use crate::memory::ManualClock;
 
 /// An empty store behind its ports, and the clock it runs on.
@@ -39,6 +40,7 @@ pub struct Fixture {
     pub inbox: Arc<dyn Inbox>,
     pub leases: Arc<dyn Leases>,
     pub governance: Arc<dyn Governance>,
+    pub maintenance: Arc<dyn Maintenance>,
     pub clock: Arc<ManualClock>,
     _guard: Box<dyn Any + Send + Sync>,
 }
@@ -47,14 +49,15 @@ impl Fixture {
     /// A store on `clock`; `guard` is kept as long as the store, for instance its folder.
     pub fn over<S>(store: Arc<S>, clock: Arc<ManualClock>, guard: impl Any + Send + Sync) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance,
+        S: Journal + Directory + Inbox + Leases + Governance + Maintenance,
     {
         Self {
             journal: store.clone(),
             directory: store.clone(),
             inbox: store.clone(),
             leases: store.clone(),
-            governance: store,
+            governance: store.clone(),
+            maintenance: store,
             clock,
             _guard: Box::new(guard),
         }

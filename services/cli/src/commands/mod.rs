@@ -7,13 +7,14 @@ mod demo;
 mod export;
 mod runs;
 mod serve;
+mod store;
 mod verify;
 mod view;
 mod watch;
 
 pub(crate) use check::Kind;
 
-use crate::args::{Cli, Command, RunsCommand, ToolsCommand};
+use crate::args::{Cli, Command, RunsCommand, StoreCommand, ToolsCommand};
 use crate::client;
 use crate::failure::Failure;
 use crate::output::Out;
@@ -27,6 +28,10 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(args, &mut out).await,
         Command::Tools(ToolsCommand::Serve { listen, data }) => serve::tools(listen, &data, &mut out).await,
         Command::Check { kind } => check::run(kind),
+        Command::Migrate(place) => store::migrate(place, &mut out).await,
+        Command::Store(StoreCommand::AcceptRollback { place, reason, yes }) => {
+            store::accept_rollback(place, &reason, yes, &mut out).await
+        }
         Command::Verify { what } => verify::run(&addr, &what, &mut out).await,
         Command::Runs(command) => runs(client::connect(&addr).await?, command, &mut out).await,
         Command::Approvals(command) => approvals::run(client::connect(&addr).await?, command, &mut out).await,

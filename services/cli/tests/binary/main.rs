@@ -11,3 +11,4 @@ mod postgres_approvals;
 mod postgres_nodes;
 mod secrets;
 mod serving;
+mod store_tools;

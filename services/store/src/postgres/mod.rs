@@ -18,6 +18,7 @@ mod governance;
 mod inbox;
 mod journal;
 mod leases;
+mod maintenance;
 mod open;
 mod store_clock;
 mod sweeps;

@@ -10,6 +10,7 @@ mod governance;
 mod inbox;
 mod journal;
 mod leases;
+mod maintenance;
 mod open;
 mod probe;
 mod rows;

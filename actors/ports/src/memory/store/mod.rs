@@ -4,6 +4,7 @@ mod governance;
 mod inbox;
 mod journal;
 mod leases;
+mod maintenance;
 mod sweeps;
 
 use std::collections::{BTreeMap, BTreeSet};
