@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use signalbox_domain::ids::{RunId, TenantId};
 use signalbox_domain::run::decide::RunCommand;
-use signalbox_domain::run::event::Overrides;
+use signalbox_domain::run::event::{ApprovalDecision, Overrides};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::blobs::Blobs as _;
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs};
@@ -116,7 +116,7 @@ async fn a_run_whose_key_is_gone_waits_for_it_and_can_still_be_killed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sealed_document_that_was_tampered_with_fails_its_step() {
+async fn a_sealed_document_opens_under_its_own_context_alone() {
     let blobs = Arc::new(MemoryBlobs::default());
     let held = blobs.clone();
     let mut world =
@@ -187,4 +187,25 @@ async fn an_id_that_looks_like_a_secret_is_refused_and_not_repeated() {
         assert_eq!(refused.code(), "secret-in-id");
         assert!(!refused.to_string().contains("FAKE"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guarded_call_that_holds_a_secret_is_shown_without_it_and_made_with_it_also_after_a_crash() {
+    let mut world = World::new().await;
+    let plan = json!({ "rootAgentId": "ref.course-generation", "inputs": { "note": KEY }, "plan": [
+        { "stepId": "gate", "kind": "approval", "requirement": "operator", "prompt": "Keep it?" },
+        { "stepId": "keep", "kind": "tool", "toolId": "memory.write", "approvedBy": "gate",
+          "args": { "key": { "$from": "/inputs/note" }, "auth": KEY } },
+    ] });
+    let run = world.submit_as(&operator(), plan).await.unwrap();
+    let asked = world.until_status(run, RunStatus::AwaitingApproval).await.approvals.remove(0);
+    world.crash().await;
+    let question = world.node.approval(&operator(), asked.approval_id).await.unwrap();
+    let shown = question.shown.to_string();
+    assert!(shown.contains("[redacted:api_key]") && !shown.contains("FAKE"), "{shown}");
+    world.decide(asked.approval_id, ApprovalDecision::Approve).await.unwrap();
+    let ended = world.until_closed(run).await;
+    assert_eq!(ended.status, RunStatus::Completed, "{:?}", ended.end);
+    assert_eq!(args(&world.tools.calls(), "keep"), [json!({ "key": KEY, "auth": KEY }).to_string()]);
+    nothing_is_kept_of_it(&world, run).await;
 }

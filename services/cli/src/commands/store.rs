@@ -55,7 +55,7 @@ pub(crate) async fn accept_rollback(args: StoreArgs, reason: &str, yes: bool, ou
     let (store, place) = open(args).await?;
     if !yes {
         let live = live(store.maintenance.as_ref()).await.map_err(failed)?;
-        let message = format!("{live} runs of the store {place} would be held, and nothing was done");
+        let message = format!("nothing was done; live runs of the store {place} that would be held: {live}");
         return Err(
             Failure::usage("confirmation-required", message).next("stop all nodes, and say it again with --yes")
         );
@@ -69,7 +69,7 @@ pub(crate) async fn accept_rollback(args: StoreArgs, reason: &str, yes: bool, ou
     if out.is_json() {
         return out.json(&json!({ "incarnation": incarnation, "held": held }));
     }
-    out.line(&format!("{held} runs of the store {place} are held; start the nodes, look at each, and resume it"))
+    out.line(&format!("runs of the store {place} that are held: {held}; start the nodes, look at each, and resume it"))
 }
 
 async fn live(store: &dyn Maintenance) -> Result<u64, StoreError> {

@@ -24,7 +24,7 @@ fn after_a_rollback_every_live_run_is_held_until_somebody_resumes_it() {
     };
     let asked = tool(&[]);
     assert_eq!((asked.exit, asked.code()), (2, "confirmation-required"));
-    assert!(asked.err.contains("1 runs") && asked.err.contains("--yes"), "{asked:?}");
+    assert!(asked.err.contains("held: 1") && asked.err.contains("--yes"), "{asked:?}");
     let before = tool(&["--yes"]);
     let again = tool(&["--yes"]);
     assert_eq!((before.exit, again.exit), (0, 0));
