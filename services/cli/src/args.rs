@@ -49,6 +49,15 @@ pub(crate) enum Command {
         #[arg(value_name = "ID|FILE")]
         what: String,
     },
+    /// Says why a run stopped and why its calls were refused: every stage of the gate, the switch, the meters.
+    Explain {
+        /// A run's id, or a file made by `signalbox runs export`; `-` reads standard input.
+        #[arg(value_name = "ID|FILE")]
+        what: String,
+        /// Only this call.
+        #[arg(value_name = "CALL")]
+        call: Option<Uuid>,
+    },
     /// Judges policies offline: JSON lines in, one verdict a line out, by the same rules that govern runs. docs/check.md has
     /// the fields of each kind.
     Check {
@@ -398,6 +407,8 @@ mod tests {
             "signalbox approvals decide 0190d6a8-3c1e-7bbb-8f5e-000000000001 --skip --reason x",
             "signalbox verify journal.jsonl",
             "signalbox check ssrf",
+            "signalbox explain 0190d6a8-3c1e-7bbb-8f5e-000000000001",
+            "signalbox explain journal.jsonl 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox migrate --data d",
             "signalbox store accept-rollback --data d --reason x --yes",
             "signalbox tools serve --listen 127.0.0.1:1 --data d",

@@ -71,7 +71,8 @@ const fn decided(decision: ApprovalDecision) -> &'static str {
     }
 }
 
-const fn control(kind: ControlKind) -> &'static str {
+/// A control as it stands in the journal.
+pub(crate) const fn control(kind: ControlKind) -> &'static str {
     match kind {
         ControlKind::Pause => "pause",
         ControlKind::Resume => "resume",

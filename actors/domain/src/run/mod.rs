@@ -12,6 +12,7 @@ pub mod decide;
 pub mod envelope;
 pub mod event;
 pub mod evolve;
+pub mod explain;
 pub mod ledger;
 pub mod plan;
 pub mod progress;

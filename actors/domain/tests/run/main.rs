@@ -11,6 +11,7 @@ mod calls;
 mod charges;
 mod controls;
 mod endings;
+mod explaining;
 mod forks;
 mod given;
 mod golden;

@@ -4,6 +4,7 @@ mod approvals;
 mod check;
 mod control;
 mod demo;
+mod explain;
 mod export;
 mod runs;
 mod serve;
@@ -32,6 +33,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Store(StoreCommand::AcceptRollback { place, reason, yes }) => {
             store::accept_rollback(place, &reason, yes, &mut out).await
         }
+        Command::Explain { what, call } => explain::run(&addr, &what, call, &mut out).await,
         Command::Verify { what } => verify::run(&addr, &what, &mut out).await,
         Command::Runs(command) => runs(client::connect(&addr).await?, command, &mut out).await,
         Command::Approvals(command) => approvals::run(client::connect(&addr).await?, command, &mut out).await,

@@ -16,14 +16,7 @@ use crate::output::Out;
 
 /// Verifies a run of the server, or a file.
 pub(crate) async fn run(addr: &str, what: &str, out: &mut Out) -> Result<(), Failure> {
-    let file = match what.parse::<Uuid>() {
-        Ok(id) => {
-            let mut bytes = Vec::new();
-            export::write(client::connect(addr).await?, id, &mut bytes).await?;
-            journal_file::read(bytes.as_slice())?
-        }
-        Err(_) => from_file(Path::new(what))?,
-    };
+    let file = journal(addr, what).await?;
     let report = report(&file);
     show(&report, out)?;
     if report.ok {
@@ -33,6 +26,18 @@ pub(crate) async fn run(addr: &str, what: &str, out: &mut Out) -> Result<(), Fai
     let codes = codes.into_iter().collect::<Vec<_>>().join(", ");
     let message = format!("the journal is not sound: {codes}");
     Err(Failure::new("journal-not-sound", message).next("compare it with a copy from elsewhere, such as a backup"))
+}
+
+/// The whole journal of a run: asked of the server by the run's id, or read from a file.
+pub(super) async fn journal(addr: &str, what: &str) -> Result<JournalFile, Failure> {
+    match what.parse::<Uuid>() {
+        Ok(id) => {
+            let mut bytes = Vec::new();
+            export::write(client::connect(addr).await?, id, &mut bytes).await?;
+            journal_file::read(bytes.as_slice())
+        }
+        Err(_) => from_file(Path::new(what)),
+    }
 }
 
 fn from_file(path: &Path) -> Result<JournalFile, Failure> {

@@ -6,6 +6,7 @@
 mod approvals;
 mod controls;
 mod demo;
+mod explaining;
 mod harness;
 mod postgres_approvals;
 mod postgres_nodes;
