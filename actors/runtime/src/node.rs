@@ -1,5 +1,7 @@
 //! One node: the tree of actors, the order of starting and draining, and the handle the edges hold.
 
+mod approving;
+mod commanding;
 mod forking;
 mod sealing;
 
@@ -11,13 +13,12 @@ use arc_swap::ArcSwap;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::Grant;
-use signalbox_domain::ids::{ApprovalId, CommandId, NodeIncarnation, RunId, RunKey, TenantId};
+use signalbox_domain::ids::{NodeIncarnation, RunId, RunKey, TenantId};
 use signalbox_domain::run::advance::projection;
-use signalbox_domain::run::append::{CommandAnswer, NewEvent, OpenApproval, RunHead};
+use signalbox_domain::run::append::{NewEvent, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
-use signalbox_domain::run::decide::{self, RunCommand};
 use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_domain::run::event::{ApprovalDecision, RunEvent, RunSubmitted};
+use signalbox_domain::run::event::{RunEvent, RunSubmitted};
 use signalbox_domain::run::evolve::{evolve, submitted_run};
 use signalbox_domain::run::plan::StepKind;
 use signalbox_domain::run::replay::{At, reconstruct_state_at};
@@ -29,7 +30,7 @@ use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{Clock, Ids};
 use signalbox_ports::directory::{Directory, RunFilter, RunRow};
 use signalbox_ports::governance::Governance;
-use signalbox_ports::inbox::{CommandClass, Delivered, Inbox, InboxCommand, WAITING_COMMANDS_MAX};
+use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::{Created, Journal, NewRun, StoreError};
 use signalbox_ports::leases::Leases;
 use signalbox_ports::sealing::Sealing;
@@ -38,9 +39,8 @@ use signalbox_ports::tools::Tools;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::api::{ApiError, Caller, Question, Submitted, WatchItem, reading};
+use crate::api::{ApiError, Caller, Submitted, WatchItem, reading};
 use crate::buckets::{Buckets, BucketsHandle};
-use crate::commands::Order;
 use crate::flights::Flights;
 use crate::governance::{self, GovernanceActor, GovernanceHandle};
 use crate::journal::{GroupCommit, JournalHandle};
@@ -50,15 +50,10 @@ use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
 use crate::sweeps::SweepsActor;
-use crate::values;
 use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
 pub(crate) const RUNS_ACTIVE_DEFAULT: usize = 10_000;
-/// How long a caller waits for the answer to a command.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How often the inbox is looked at although nothing was announced.
-const ANSWER_POLL: Duration = Duration::from_millis(250);
 /// Items that may wait for a slow watcher before its reading is slowed down.
 const WATCH_WAITING_MAX: usize = 64;
 /// Longest time shutting down may take, beyond what calls in flight are given.
@@ -407,124 +402,6 @@ impl NodeHandle {
         Ok(self.inner.ports.directory.runs(&caller.tenant_id, filter).await?)
     }
 
-    /// Open questions of the caller's tenant, oldest first.
-    pub async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {
-        Ok(self.inner.ports.directory.open_approvals(&caller.tenant_id).await?)
-    }
-
-    /// Steers a run, whatever has happened to it meanwhile.
-    pub async fn command(
-        &self,
-        caller: &Caller,
-        run_id: RunId,
-        command_id: CommandId,
-        command: RunCommand,
-    ) -> Result<CommandAnswer, ApiError> {
-        self.command_at(caller, run_id, command_id, None, command).await
-    }
-
-    /// Steers a run, unless it has moved on from `expected_seq`. The command is durable before anything is said to the run;
-    /// saying it twice is harmless.
-    pub async fn command_at(
-        &self,
-        caller: &Caller,
-        run_id: RunId,
-        command_id: CommandId,
-        expected_seq: Option<u64>,
-        command: RunCommand,
-    ) -> Result<CommandAnswer, ApiError> {
-        let head = self.find(caller, run_id).await?;
-        // The inbox keeps it.
-        let command = command.redacted()?;
-        let class = if command.stops() { CommandClass::Control } else { CommandClass::Other };
-        // Pause, cancel and kill have a lane of their own that nothing else can fill (RUN-028).
-        if class == CommandClass::Other && head.inbox_len >= WAITING_COMMANDS_MAX as u64 {
-            return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
-        }
-        let order = Order { command, actor: caller.actor.clone(), expected_seq };
-        let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
-        let mut news = self.inner.shared.hub.subscribe(head.run_key);
-        let delivered = self.inner.shared.inbox.deliver(head.run_key, InboxCommand { command_id, class, body }).await?;
-        match delivered {
-            Delivered::Waiting => {}
-            Delivered::Answered(answer) => return judged(answer),
-            Delivered::Mismatch => return Err(ApiError::CommandIdConflict(command_id.to_string())),
-            Delivered::NoSuchRun => return Err(ApiError::NoSuchRun(run_id.to_string())),
-        }
-        if head.closed {
-            return self.answer_closed(&head, &order).await;
-        }
-        let _ = self.inner.runs.cast(runs::Msg::Poke(head.run_key));
-        let waiting = async {
-            loop {
-                if let Some(answer) = self.inner.shared.inbox.answer(head.run_key, command_id).await? {
-                    return judged(answer);
-                }
-                // It came too late for the run's last pass: nobody else will answer it.
-                if let Some(closed) = self.inner.shared.store.head(head.run_key).await?.filter(|head| head.closed) {
-                    return match self.inner.shared.inbox.answer(head.run_key, command_id).await? {
-                        Some(answer) => judged(answer),
-                        None => self.answer_closed(&closed, &order).await,
-                    };
-                }
-                // Whatever is announced, or nothing for a while: the inbox is looked at again.
-                let _ = tokio::time::timeout(ANSWER_POLL, news.recv()).await;
-            }
-        };
-        match tokio::time::timeout(ANSWER_WITHIN, waiting).await {
-            Ok(answer) => answer,
-            // A run whose journal cannot be read answers nothing, ever: say so instead of asking for patience.
-            Err(_) => self.envelope(&head).await.and(Err(ApiError::AnswerPending)),
-        }
-    }
-
-    // A closed run has no actor and never changes: the rules answer without it.
-    async fn answer_closed(&self, head: &RunHead, order: &Order) -> Result<CommandAnswer, ApiError> {
-        let run = self.envelope(head).await?;
-        let context = decide::Context {
-            now: self.inner.shared.clock.now(),
-            actor: order.actor.clone(),
-            expected_seq: order.expected_seq,
-        };
-        match decide::decide(&run, &order.command, &context) {
-            Err(denial) => Err(denial.into()),
-            Ok(_) => Err(ApiError::Internal("a closed run accepted a command".to_owned())),
-        }
-    }
-
-    /// One question of the caller's tenant, be it open or not, with all that it shows.
-    pub async fn approval(&self, caller: &Caller, approval_id: ApprovalId) -> Result<Question, ApiError> {
-        let run_id = self.run_of_approval(caller, approval_id).await?;
-        let run = self.get(caller, run_id).await?;
-        let asked = run.approvals.iter().find(|asked| asked.approval_id == approval_id).cloned();
-        let asked = asked.ok_or_else(|| ApiError::NoSuchApproval(approval_id.to_string()))?;
-        let shown = values::load(self.inner.shared.blobs.as_ref(), &run.tenant_id, &asked.subject).await?;
-        let may_decide = asked.may_be_decided_by(&caller.actor, &run).is_ok();
-        Ok(Question { run_id, asked, shown, may_decide })
-    }
-
-    // A question of another tenant is as absent as one that was never asked (I11).
-    async fn run_of_approval(&self, caller: &Caller, approval_id: ApprovalId) -> Result<RunId, ApiError> {
-        let run = self.inner.ports.directory.run_of_approval(&caller.tenant_id, approval_id).await?;
-        run.ok_or_else(|| ApiError::NoSuchApproval(approval_id.to_string()))
-    }
-
-    /// Answers a question. Saying it twice under one command id is harmless and gives the same answer.
-    pub async fn decide_approval(
-        &self,
-        caller: &Caller,
-        approval_id: ApprovalId,
-        decision: ApprovalDecision,
-        reason: String,
-        subject_digest: Option<String>,
-        command_id: CommandId,
-    ) -> Result<(RunId, CommandAnswer), ApiError> {
-        let run_id = self.run_of_approval(caller, approval_id).await?;
-        let command = RunCommand::DecideApproval { approval_id, decision, reason, subject_digest };
-        let answer = self.command(caller, run_id, command_id, command).await?;
-        Ok((run_id, answer))
-    }
-
     /// The run's events after a cursor, then each new one as it happens. Ends after the run is closed.
     pub async fn watch(
         &self,
@@ -595,11 +472,4 @@ impl NodeHandle {
         run.map_err(|error| reading(head.run_id, error))?
             .ok_or_else(|| ApiError::Internal(format!("run {} has no events", head.run_id)))
     }
-}
-
-fn judged(answer: CommandAnswer) -> Result<CommandAnswer, ApiError> {
-    if answer.accepted {
-        return Ok(answer);
-    }
-    Err(ApiError::DeniedBefore { code: answer.code, message: answer.message })
 }
