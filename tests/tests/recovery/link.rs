@@ -17,8 +17,8 @@ use crate::receipts::{AT_MOST_ONCE, DEDUPLICATING, IDEMPOTENT, Receipts, Way};
 use crate::station::{Place, Station};
 
 const RUNS: usize = 60;
-/// One commit in so many is cut.
-const ONE_IN: u64 = 8;
+/// Most commits from one that is cut to the next. However the dice fall, some are cut of each kind.
+const GAP_MAX: u64 = 15;
 /// How long the link stays bad at most.
 const BAD_FOR_MAX: Duration = Duration::from_secs(15);
 
@@ -27,7 +27,8 @@ struct BadLink {
     bad: AtomicBool,
     before: AtomicUsize,
     after: AtomicUsize,
-    dice: Mutex<Dice>,
+    /// How many commits pass before the next is cut, and what says so anew.
+    next: Mutex<(u64, Dice)>,
 }
 
 #[derive(PartialEq)]
@@ -38,11 +39,12 @@ enum Cut {
 
 impl BadLink {
     /// The link and the port it listens on.
-    async fn to(server: (String, u16), dice: Dice) -> (Arc<Self>, u16) {
+    async fn to(server: (String, u16), mut dice: Dice) -> (Arc<Self>, u16) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (before, after) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let link = Arc::new(Self { bad: AtomicBool::new(false), before, after, dice: Mutex::new(dice) });
+        let next = Mutex::new((dice.roll(GAP_MAX), dice));
+        let link = Arc::new(Self { bad: AtomicBool::new(false), before, after, next });
         let accepting = link.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -56,16 +58,20 @@ impl BadLink {
         if !self.bad.load(Ordering::SeqCst) {
             return None;
         }
-        match self.dice.lock().unwrap().roll(2 * ONE_IN) {
-            0 => {
-                self.before.fetch_add(1, Ordering::SeqCst);
-                Some(Cut::BeforeCommit)
-            }
-            1 => {
-                self.after.fetch_add(1, Ordering::SeqCst);
-                Some(Cut::AfterCommit)
-            }
-            _ => None,
+        let mut next = self.next.lock().unwrap();
+        let (gap, dice) = &mut *next;
+        if *gap > 0 {
+            *gap -= 1;
+            return None;
+        }
+        *gap = dice.roll(GAP_MAX);
+        // By turns, so that there are both.
+        if self.before.load(Ordering::SeqCst) <= self.after.load(Ordering::SeqCst) {
+            self.before.fetch_add(1, Ordering::SeqCst);
+            Some(Cut::BeforeCommit)
+        } else {
+            self.after.fetch_add(1, Ordering::SeqCst);
+            Some(Cut::AfterCommit)
         }
     }
 
