@@ -20,7 +20,7 @@ use signalbox_ports::journal::StoreError;
 use signalbox_ports::sealing::SealError;
 use signalbox_ports::tools::Permit;
 
-use super::{Draft, Held, State, add};
+use super::{At, Draft, Held, State, add};
 use crate::dispatch::Handles;
 use crate::values;
 
@@ -59,13 +59,8 @@ pub(super) enum Admission {
 
 impl State {
     /// Steps that are ready: their arguments are bound, the gate is asked, and what it says becomes asks and facts.
-    pub(super) async fn ask(
-        &mut self,
-        scratch: &mut RunEnvelope,
-        draft: &mut Draft,
-        now: UnixMs,
-    ) -> Result<(), StoreError> {
-        let boot = self.shared.clock.boot();
+    pub(super) async fn ask(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, at: At) -> Result<(), StoreError> {
+        let At { now, boot } = at;
         for index in scratch.ready_to_bind(now) {
             let step = scratch.plan.steps[index].clone();
             if self.held.get(&step.step_id).is_some_and(|held| held.until > boot) {
@@ -91,7 +86,7 @@ impl State {
                     continue;
                 }
             };
-            if self.gate(scratch, &prepared, draft, now).await {
+            if self.gate(scratch, &prepared, draft, at).await {
                 break;
             }
         }
@@ -193,9 +188,8 @@ impl State {
         scratch: &mut RunEnvelope,
         prepared: &call::Prepared,
         draft: &mut Draft,
-        now: UnixMs,
+        At { now, boot }: At,
     ) -> bool {
-        let boot = self.shared.clock.boot();
         let view = self.shared.governance.view();
         let step = prepared.step.step_id.clone();
         let mut decision = self.decision(scratch, prepared, now, false).await;

@@ -130,6 +130,13 @@ struct Held {
     times: u32,
 }
 
+/// When a pass began, on both clocks.
+#[derive(Clone, Copy)]
+struct At {
+    now: UnixMs,
+    boot: BootInstant,
+}
+
 /// What a pass left.
 enum Pass {
     /// There is more to do at once.
@@ -291,7 +298,9 @@ impl State {
     }
 
     async fn pass(&mut self, myself: &ActorRef<Msg>) -> Result<Pass, StoreError> {
-        let now = self.shared.clock.now();
+        // One instant for the whole pass: what it passes over because its pause is not over yet is what `rest` waits for.
+        let at = At { now: self.shared.clock.now(), boot: self.shared.clock.boot() };
+        let now = at.now;
         let mut scratch = self.run.clone();
         let mut draft = Draft::default();
         if self.inbox_waiting {
@@ -300,14 +309,14 @@ impl State {
             self.inbox_waiting = false;
             (draft.facts, draft.answers) = decide_all(&mut scratch, &commands, now);
         }
-        self.settle_ended(&mut scratch, &mut draft, now);
+        self.settle_ended(&mut scratch, &mut draft, at);
         self.sweep(&mut scratch, &mut draft, now);
         let due = advance(&scratch, now);
         add(&mut scratch, &mut draft.facts, due, now);
         let view = self.shared.governance.view();
         if !self.draining {
-            self.recover_orphans(myself, &scratch, &mut draft, now).await?;
-            self.ask(&mut scratch, &mut draft, now).await?;
+            self.recover_orphans(myself, &scratch, &mut draft, at).await?;
+            self.ask(&mut scratch, &mut draft, at).await?;
             let due = advance(&scratch, now);
             add(&mut scratch, &mut draft.facts, due, now);
             // Nothing may begin in an append that ends the run, or after a step has failed.
@@ -317,7 +326,7 @@ impl State {
             }
         }
         if draft.facts.is_empty() && draft.asks.is_empty() && draft.answers.is_empty() {
-            return self.rest(now).await;
+            return self.rest(at).await;
         }
         self.idle_since = None;
         let mut if_asked = scratch.clone();
@@ -371,7 +380,7 @@ impl State {
     }
 
     /// Nothing to write: how long to wait, or whether the actor can go.
-    async fn rest(&mut self, now: UnixMs) -> Result<Pass, StoreError> {
+    async fn rest(&mut self, At { now, boot }: At) -> Result<Pass, StoreError> {
         if self.run.closed {
             self.shared.flights.over(self.run.run_key);
             return Ok(Pass::Over);
@@ -379,12 +388,16 @@ impl State {
         if self.draining && self.out.is_empty() {
             return Ok(Pass::Over);
         }
-        let boot = self.shared.clock.boot();
         let holds = self.held.values().filter(|held| held.until > boot).map(|held| held.until.ms_since(boot) + 1);
         let timer = next_wake(&self.run).map(|at| u64::try_from(at.since(now)).unwrap_or(0).max(1));
         let next = holds.chain(timer).min();
         if !self.run.is_waiting(now) || !self.out.is_empty() || self.held.values().any(|held| held.until > boot) {
             self.idle_since = None;
+            // Work is left, and nothing would ever wake the run: a fault of ours, which must not cost the run.
+            if next.is_none() && self.out.is_empty() {
+                tracing::error!(run = %self.run.run_id, "the run waits for nothing and is looked at again");
+                return Ok(Pass::Idle(Some(HOLD_MAX_MS)));
+            }
             return Ok(Pass::Idle(next));
         }
         let since = *self.idle_since.get_or_insert(boot);

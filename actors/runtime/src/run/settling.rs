@@ -13,14 +13,13 @@ use signalbox_domain::time::UnixMs;
 use signalbox_ports::journal::StoreError;
 
 use super::asking::{Admission, Unready};
-use super::{Draft, Msg, State, add};
+use super::{At, Draft, Msg, State, add};
 use crate::dispatch;
 
 impl State {
     /// Facts from finished calls. A call that can be recovered, by sending it again or by asking once what became of it,
     /// is not settled; it is taken up by `recover_orphans`.
-    pub(super) fn settle_ended(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, now: UnixMs) {
-        let boot = self.shared.clock.boot();
+    pub(super) fn settle_ended(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, At { now, boot }: At) {
         let mut kept = VecDeque::with_capacity(self.ended.len());
         for ended in std::mem::take(&mut self.ended) {
             let recoverable = scratch.call(ended.call_id).filter(|call| call.open).is_some_and(|call| {
@@ -82,10 +81,9 @@ impl State {
         myself: &ActorRef<Msg>,
         scratch: &RunEnvelope,
         draft: &mut Draft,
-        now: UnixMs,
+        At { now, boot }: At,
     ) -> Result<(), StoreError> {
         self.ask_about_unknown(myself);
-        let boot = self.shared.clock.boot();
         let orphans: Vec<_> = scratch
             .open_calls()
             .filter(|call| !self.out.contains_key(&call.call_id))

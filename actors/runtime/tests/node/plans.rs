@@ -1,7 +1,13 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use serde_json::json;
 use signalbox_domain::run::event::{ApprovalDecision, DecisionLabel, OutputKind, PauseCause};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::step::CallEnding;
+use signalbox_domain::time::UnixMs;
+use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::memory::FakeTools;
 use signalbox_runtime::WatchItem;
 
@@ -220,4 +226,34 @@ async fn a_failed_run_keeps_what_it_had_as_a_partial_bundle() {
     assert_eq!(envelope.outputs[0].kind, OutputKind::PartialOnFailure);
     assert_eq!(envelope.outputs[0].artifacts, [artifact]);
     assert_eq!(envelope.pause_cause(), None::<PauseCause>);
+}
+
+/// A clock on a machine so busy that time passes between any two looks at it.
+struct BusyClock {
+    clock: Arc<dyn Clock>,
+    looks: AtomicU64,
+}
+
+impl Clock for BusyClock {
+    fn now(&self) -> UnixMs {
+        self.clock.now()
+    }
+    fn boot(&self) -> BootInstant {
+        let looks = self.looks.fetch_add(1, Ordering::SeqCst);
+        BootInstant(self.clock.boot().0 + looks * 200_000_000)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_is_over_before_the_pass_that_made_it_is_woken_from_all_the_same() {
+    let tools = FakeTools::new([tool("memory.read")]);
+    let world = World::with(tools, |ports| {
+        ports.clock = Arc::new(BusyClock { clock: ports.clock.clone(), looks: AtomicU64::new(0) });
+    })
+    .await;
+    world.tools.set_permits(&tool("memory.read"), 0);
+    let run = world.submit(chain("memory.read", 1)).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    world.tools.set_permits(&tool("memory.read"), 1);
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
 }
