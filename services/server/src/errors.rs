@@ -1,6 +1,6 @@
-//! The one table from signalbox codes to gRPC statuses (EXE-018). No other file of the edge names a status code.
+//! The one table from signalbox codes to gRPC and HTTP statuses (EXE-018). No other file of an edge names a status code.
 //!
-//! Every status carries `ErrorInfo` (domain `signalbox`, reason = the code, metadata = the error's details), `RetryInfo`
+//! An edge asks a refusal for what is [`Told`] to the client and writes that down in its own form. Every gRPC status carries `ErrorInfo` (domain `signalbox`, reason = the code, metadata = the error's details), `RetryInfo`
 //! where waiting helps, and the standard detail that fits its status. Faults of ours keep their text in the log.
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,12 +26,16 @@ pub(crate) const DETAIL_FIELD: &str = "field";
 /// The detail that holds how many seconds to wait.
 pub(crate) const DETAIL_RETRY: &str = "retryAfterSeconds";
 
-/// Codes whose status does not follow from their kind.
-const BY_CODE: &[(&str, Code)] = &[
-    ("unauthenticated", Code::Unauthenticated),
-    ("run_id_conflict", Code::AlreadyExists),
-    ("command-id-conflict", Code::AlreadyExists),
-    ("json-too-large", Code::ResourceExhausted),
+/// Codes whose statuses do not follow from their kind.
+const BY_CODE: &[(&str, Code, u16)] = &[
+    ("unauthenticated", Code::Unauthenticated, 401),
+    ("run_id_conflict", Code::AlreadyExists, 409),
+    ("command-id-conflict", Code::AlreadyExists, 409),
+    ("json-too-large", Code::ResourceExhausted, 413),
+    ("message-too-large", Code::ResourceExhausted, 413),
+    ("budget-exceeded", Code::ResourceExhausted, 402),
+    // RUN-028: the node is full, which is nothing the caller did too much of.
+    ("overloaded", Code::ResourceExhausted, 503),
 ];
 
 /// A "no" on its way to a client: the node's, or the edge's own.
@@ -55,6 +59,10 @@ impl Refusal {
         self.details.insert(key, redact_text(&value.into()).into_owned());
         self
     }
+    /// What kind of "no" it is.
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
     /// Stable code.
     pub fn code(&self) -> &str {
         &self.code
@@ -63,6 +71,46 @@ impl Refusal {
     pub fn detail(&self, key: &str) -> Option<&str> {
         self.details.get(key).map(String::as_str)
     }
+    /// When trying again may help, if waiting helps at all.
+    pub fn retry_after(&self) -> Option<Duration> {
+        retry_after(self)
+    }
+    /// What the client may hear of it. A fault of ours is logged here, under `request_id`, and keeps its text there.
+    pub fn told(&self, request_id: Uuid) -> Told {
+        let (grpc, http) = statuses_of(&self.code, self.kind);
+        let internal = grpc == Code::Internal;
+        let (message, details) = if internal {
+            // What went wrong inside is nobody's business outside; the id leads from the client's report to the log.
+            tracing::error!(code = self.code, %request_id, error = self.message, "request failed inside");
+            let text = "something went wrong inside signalbox; its log has the details under request id";
+            (format!("{text} {request_id}"), BTreeMap::new())
+        } else {
+            (self.message.clone(), self.details.clone())
+        };
+        let retry_after = self.retry_after();
+        Told { code: self.code.clone(), message, details, retry_after, request_id, internal, grpc, http }
+    }
+}
+
+/// What a client is told of a refusal, before an edge gives it a form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Stable code.
+    pub code: String,
+    /// In words; redacted.
+    pub message: String,
+    /// Facts for machines, by camelCase name; redacted. `field` is the field at fault.
+    pub details: BTreeMap<&'static str, String>,
+    /// When trying again may help, if waiting helps at all.
+    pub retry_after: Option<Duration>,
+    /// The request, as its log lines name it.
+    pub request_id: Uuid,
+    /// True if it is a fault of ours, of which only `code` and `request_id` are told.
+    pub internal: bool,
+    /// Its gRPC status.
+    pub grpc: Code,
+    /// Its HTTP status.
+    pub http: u16,
 }
 
 impl From<ApiError> for Refusal {
@@ -112,63 +160,63 @@ fn field_of(error: &SubmissionError) -> String {
     }
 }
 
-/// The status of an error's code and kind.
+/// The gRPC status of an error's code and kind.
 pub fn code_of(code: &str, kind: ErrorKind) -> Code {
-    if let Some((_, status)) = BY_CODE.iter().find(|(known, _)| *known == code) {
-        return *status;
+    statuses_of(code, kind).0
+}
+
+/// The HTTP status of an error's code and kind.
+pub fn http_status_of(code: &str, kind: ErrorKind) -> u16 {
+    statuses_of(code, kind).1
+}
+
+fn statuses_of(code: &str, kind: ErrorKind) -> (Code, u16) {
+    if let Some((_, grpc, http)) = BY_CODE.iter().find(|(known, ..)| *known == code) {
+        return (*grpc, *http);
     }
     match kind {
-        ErrorKind::Invalid => Code::InvalidArgument,
-        ErrorKind::NotFound => Code::NotFound,
-        ErrorKind::Conflict => Code::Aborted,
-        ErrorKind::PreconditionFailed | ErrorKind::Unconfigured => Code::FailedPrecondition,
-        ErrorKind::PermissionDenied => Code::PermissionDenied,
-        ErrorKind::Overloaded => Code::ResourceExhausted,
-        ErrorKind::Unavailable => Code::Unavailable,
-        ErrorKind::Corrupt => Code::DataLoss,
-        ErrorKind::Internal => Code::Internal,
+        ErrorKind::Invalid => (Code::InvalidArgument, 400),
+        ErrorKind::NotFound => (Code::NotFound, 404),
+        ErrorKind::Conflict => (Code::Aborted, 409),
+        ErrorKind::PreconditionFailed => (Code::FailedPrecondition, 412),
+        // Over HTTP it is the installation that cannot serve, not the caller who may not ask (EXE-003).
+        ErrorKind::Unconfigured => (Code::FailedPrecondition, 503),
+        ErrorKind::PermissionDenied => (Code::PermissionDenied, 403),
+        ErrorKind::Overloaded => (Code::ResourceExhausted, 429),
+        ErrorKind::Unavailable => (Code::Unavailable, 503),
+        ErrorKind::Corrupt => (Code::DataLoss, 500),
+        ErrorKind::Internal => (Code::Internal, 500),
     }
 }
 
-/// What the client is sent.
+/// What a gRPC client is sent.
 pub fn to_status(refusal: &Refusal) -> Status {
-    let code = code_of(&refusal.code, refusal.kind);
-    if code == Code::Internal {
-        return internal(refusal);
-    }
-    let message = refusal.message.clone();
+    let Told { code, message, details: facts, retry_after, request_id, internal, grpc, http: _ } =
+        refusal.told(Uuid::new_v4());
     let mut details = ErrorDetails::new();
-    let metadata: HashMap<_, _> = refusal.details.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
-    details.set_error_info(&refusal.code, ERROR_DOMAIN, metadata);
-    if let Some(delay) = retry_after(refusal) {
+    let metadata: HashMap<_, _> = facts.into_iter().map(|(key, fact)| (key.to_owned(), fact)).collect();
+    details.set_error_info(&code, ERROR_DOMAIN, metadata);
+    if internal {
+        details.set_request_info(request_id.to_string(), "");
+        return Status::with_error_details(grpc, message, details);
+    }
+    if let Some(delay) = retry_after {
         details.set_retry_info(Some(delay));
     }
     let (kind, name) = subject(refusal);
-    if code == Code::InvalidArgument {
+    if grpc == Code::InvalidArgument {
         details.add_bad_request_violation(refusal.detail(DETAIL_FIELD).unwrap_or_default(), &message);
-    } else if code == Code::FailedPrecondition {
-        details.add_precondition_failure_violation(&refusal.code, name, &message);
-    } else if matches!(code, Code::NotFound | Code::AlreadyExists) {
+    } else if grpc == Code::FailedPrecondition {
+        details.add_precondition_failure_violation(&code, name, &message);
+    } else if matches!(grpc, Code::NotFound | Code::AlreadyExists) {
         details.set_resource_info(kind, name, "", &message);
     }
-    Status::with_error_details(code, message, details)
+    Status::with_error_details(grpc, message, details)
 }
 
 /// A denial of a command that the node has recorded: its code is one of CTL-015, CTL-016 or of the approvals.
 pub(crate) fn denied(code: &str, message: &str) -> Refusal {
     ApiError::DeniedBefore { code: code.to_owned(), message: message.to_owned() }.into()
-}
-
-// What went wrong inside is nobody's business outside; the id leads from the client's report to the log.
-fn internal(refusal: &Refusal) -> Status {
-    let request_id = Uuid::new_v4().to_string();
-    tracing::error!(code = refusal.code, %request_id, error = refusal.message, "request failed inside");
-    let mut details = ErrorDetails::new();
-    details.set_error_info(&refusal.code, ERROR_DOMAIN, HashMap::new());
-    details.set_request_info(&request_id, "");
-    let message =
-        format!("something went wrong inside signalbox; its log has the details under request id {request_id}");
-    Status::with_error_details(Code::Internal, message, details)
 }
 
 fn retry_after(refusal: &Refusal) -> Option<Duration> {
@@ -236,15 +284,53 @@ mod tests {
     #[test]
     fn codes_of_the_execute_ladder_have_the_statuses_of_the_requirement() {
         let table = [
-            ("unauthenticated", ErrorKind::PermissionDenied, Code::Unauthenticated),
-            ("agent_tools_not_configured", ErrorKind::Unconfigured, Code::FailedPrecondition),
-            ("tool_scope_missing", ErrorKind::PermissionDenied, Code::PermissionDenied),
-            ("run_id_conflict", ErrorKind::Conflict, Code::AlreadyExists),
-            ("overloaded", ErrorKind::Overloaded, Code::ResourceExhausted),
+            ("unauthenticated", ErrorKind::PermissionDenied, Code::Unauthenticated, 401),
+            ("agent_tools_not_configured", ErrorKind::Unconfigured, Code::FailedPrecondition, 503),
+            ("tool_scope_missing", ErrorKind::PermissionDenied, Code::PermissionDenied, 403),
+            ("run_id_conflict", ErrorKind::Conflict, Code::AlreadyExists, 409),
+            ("overloaded", ErrorKind::Overloaded, Code::ResourceExhausted, 503),
         ];
-        for (code, kind, expected) in table {
-            assert_eq!(code_of(code, kind), expected, "{code}");
+        for (code, kind, grpc, http) in table {
+            assert_eq!((code_of(code, kind), http_status_of(code, kind)), (grpc, http), "{code}");
         }
+    }
+
+    #[test]
+    fn the_two_columns_of_the_table_agree_with_the_requirement() {
+        let kinds = [
+            ErrorKind::Invalid,
+            ErrorKind::NotFound,
+            ErrorKind::Conflict,
+            ErrorKind::PreconditionFailed,
+            ErrorKind::PermissionDenied,
+            ErrorKind::Overloaded,
+            ErrorKind::Unavailable,
+        ];
+        let by_kind = kinds.into_iter().map(|kind| ("any", code_of("any", kind), http_status_of("any", kind)));
+        for (code, grpc, http) in by_kind.chain(BY_CODE.iter().copied()).filter(|(code, ..)| *code != "overloaded") {
+            let expected: &[Code] = match http {
+                400 | 422 => &[Code::InvalidArgument],
+                401 => &[Code::Unauthenticated],
+                403 => &[Code::PermissionDenied],
+                404 | 410 => &[Code::NotFound],
+                409 => &[Code::Aborted, Code::AlreadyExists],
+                412 => &[Code::FailedPrecondition],
+                402 | 413 | 429 => &[Code::ResourceExhausted],
+                503 => &[Code::Unavailable],
+                other => panic!("{code}: {other} is not in the requirement"),
+            };
+            assert!(expected.contains(&grpc), "{code}: {http} with {grpc:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_a_fault_of_ours_is_its_code_and_where_to_look() {
+        let id = Uuid::from_u128(9);
+        let told = Refusal::new(ErrorKind::Internal, "internal", "secret table name").with("runId", "r-1").told(id);
+        assert!(told.internal && told.details.is_empty() && told.retry_after.is_none());
+        assert!(told.message.contains(&id.to_string()) && !told.message.contains("secret"));
+        let told = Refusal::new(ErrorKind::NotFound, "no-such-run", "no").with("runId", "r-1").told(id);
+        assert_eq!((told.internal, told.http, told.details["runId"].as_str()), (false, 404, "r-1"));
     }
 
     #[test]
