@@ -1,14 +1,58 @@
 //! `approvals list`, `show` and `decide`.
 
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use signalbox_proto::v1;
 use uuid::Uuid;
 
 use super::view::{ApprovalView, QuestionView, who_may_answer};
-use crate::args::{Answer, ApprovalsCommand};
 use crate::client::{Client, timed, until_answered};
 use crate::failure::Failure;
 use crate::output::{Out, instant};
+
+/// `approvals`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// Lists the open questions, oldest first.
+    List,
+    /// Shows one question, open or not: what it is about, who may answer, and until when.
+    Show {
+        /// The question.
+        id: Uuid,
+    },
+    /// Answers a question.
+    Decide {
+        /// The question.
+        id: Uuid,
+        /// The answer.
+        #[command(flatten)]
+        answer: Answer,
+        /// Why; kept in the journal.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// What you saw: the answer is refused if the question is about something else by now.
+        #[arg(long, value_name = "SHA256")]
+        subject_digest: Option<String>,
+        /// Names the command, so that saying it twice is harmless.
+        #[arg(long, value_name = "UUID")]
+        command_id: Option<Uuid>,
+    },
+}
+
+/// Exactly one of three.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Answer {
+    /// Yes; for a call whose outcome nobody knows: send it again.
+    #[arg(long)]
+    pub(crate) approve: bool,
+    /// No; for a call whose outcome nobody knows: the step failed.
+    #[arg(long)]
+    pub(crate) reject: bool,
+    /// For a call whose outcome nobody knows: take the step as done.
+    #[arg(long)]
+    pub(crate) skip: bool,
+}
 
 /// Shows or answers questions.
 pub(crate) async fn run(client: Client, command: ApprovalsCommand, out: &mut Out) -> Result<(), Failure> {

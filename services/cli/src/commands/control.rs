@@ -1,21 +1,113 @@
 //! The commands that steer a run.
 
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 use serde_json::json;
 use signalbox_proto::v1;
 use signalbox_proto::v1::control_run_request::Control;
 use uuid::Uuid;
 
 use super::runs::read_file;
-use crate::args::{KillArgs, RunsCommand, SteerArgs};
 use crate::client::{Client, timed, until_answered};
 use crate::failure::Failure;
 use crate::output::Out;
 
+/// The commands of `runs` that steer one.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ControlCommand {
+    /// Holds a run.
+    Pause(SteerArgs),
+    /// Lets a held run go on.
+    Resume(SteerArgs),
+    /// Stops a run deliberately.
+    Cancel(SteerArgs),
+    /// Stops a run by governance.
+    Kill(KillArgs),
+    /// Chooses a branch.
+    ChooseBranch {
+        /// The run, and why.
+        #[command(flatten)]
+        steer: SteerArgs,
+        /// The branch.
+        #[arg(long, value_name = "BRANCH")]
+        branch: String,
+        /// The branch step, if more than one waits.
+        #[arg(long, value_name = "STEP")]
+        step: Option<String>,
+    },
+    /// Rewinds a run to a step and lets it go on with changes.
+    Retry {
+        /// The run, and why.
+        #[command(flatten)]
+        steer: SteerArgs,
+        /// The first step to do again.
+        #[arg(long, value_name = "STEP")]
+        step: String,
+        /// The changes as JSON: params, modelBinding, mode, branch; `-` reads standard input.
+        #[arg(long, value_name = "FILE")]
+        overrides: Option<PathBuf>,
+    },
+    /// Lets exactly one step of a paused run go.
+    Step {
+        /// The run, and why.
+        #[command(flatten)]
+        steer: SteerArgs,
+        /// The step; the first that is ready if left out.
+        #[arg(long, value_name = "STEP")]
+        step: Option<String>,
+    },
+    /// Makes another run of one, also of one that is over: with what it has done, and nothing it has spent.
+    Fork {
+        /// The run, and why.
+        #[command(flatten)]
+        steer: SteerArgs,
+        /// The id of the new run; a fresh one if left out.
+        #[arg(long, value_name = "UUID")]
+        run_id: Option<Uuid>,
+    },
+}
+
+/// What every control has.
+#[derive(Debug, Args)]
+pub(crate) struct SteerArgs {
+    /// The run.
+    pub(crate) id: Uuid,
+    /// Why; kept in the journal.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    /// The rest.
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
+/// How a control is given.
+#[derive(Debug, Args)]
+pub(crate) struct HowArgs {
+    /// Names the command, so that saying it twice is harmless.
+    #[arg(long, value_name = "UUID")]
+    pub(crate) command_id: Option<Uuid>,
+    /// The last event you have seen: refused if the run has moved on since.
+    #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) expected_seq: Option<u64>,
+}
+
+/// `runs kill`: the one control that may not go without a reason.
+#[derive(Debug, Args)]
+pub(crate) struct KillArgs {
+    /// The run.
+    pub(crate) id: Uuid,
+    /// Why; kept in the journal.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// The rest.
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
 /// Steers a run and shows how it, or the new run of a fork, stands then.
-pub(crate) async fn run(client: Client, command: RunsCommand, out: &mut Out) -> Result<(), Failure> {
-    let Some(request) = request(command)? else {
-        return Err(Failure::usage("usage", "this is no control"));
-    };
+pub(crate) async fn run(client: Client, command: ControlCommand, out: &mut Out) -> Result<(), Failure> {
+    let request = request(command)?;
     let answer = until_answered(async || client.clone().control_run(timed(request.clone())).await).await?.into_inner();
     let forked = matches!(request.control, Some(Control::Fork(_))).then_some(&request.run_id);
     if out.is_json() {
@@ -29,35 +121,29 @@ pub(crate) async fn run(client: Client, command: RunsCommand, out: &mut Out) -> 
     out.line(&format!("run {} is {}{note}", answer.run_id, answer.status))
 }
 
-fn request(command: RunsCommand) -> Result<Option<v1::ControlRunRequest>, Failure> {
-    Ok(Some(match command {
-        RunsCommand::Pause(args) => steer(args, Control::Pause(v1::Pause {})),
-        RunsCommand::Resume(args) => steer(args, Control::Resume(v1::Resume {})),
-        RunsCommand::Cancel(args) => steer(args, Control::Cancel(v1::Cancel {})),
-        RunsCommand::Kill(KillArgs { id, reason, how }) => {
+fn request(command: ControlCommand) -> Result<v1::ControlRunRequest, Failure> {
+    Ok(match command {
+        ControlCommand::Pause(args) => steer(args, Control::Pause(v1::Pause {})),
+        ControlCommand::Resume(args) => steer(args, Control::Resume(v1::Resume {})),
+        ControlCommand::Cancel(args) => steer(args, Control::Cancel(v1::Cancel {})),
+        ControlCommand::Kill(KillArgs { id, reason, how }) => {
             steer(SteerArgs { id, reason, how }, Control::Kill(v1::Kill {}))
         }
-        RunsCommand::ChooseBranch { steer: args, branch, step } => {
+        ControlCommand::ChooseBranch { steer: args, branch, step } => {
             let choose = v1::ChooseBranch { step_id: step.unwrap_or_default(), branch_id: branch };
             steer(args, Control::ChooseBranch(choose))
         }
-        RunsCommand::Retry { steer: args, step, overrides } => {
+        ControlCommand::Retry { steer: args, step, overrides } => {
             let overrides_json = overrides.map(|path| read_file(&path)).transpose()?.unwrap_or_default().into();
             steer(args, Control::RetryWithChanges(v1::RetryWithChanges { step_id: step, overrides_json }))
         }
-        RunsCommand::Step { steer: args, step } => {
+        ControlCommand::Step { steer: args, step } => {
             steer(args, Control::OperatorStep(v1::OperatorStep { step_id: step.unwrap_or_default() }))
         }
-        RunsCommand::Fork { steer: args, run_id } => {
+        ControlCommand::Fork { steer: args, run_id } => {
             steer(args, Control::Fork(v1::Fork { run_id: run_id.unwrap_or_else(Uuid::now_v7).to_string() }))
         }
-        RunsCommand::Submit { .. }
-        | RunsCommand::Get { .. }
-        | RunsCommand::List { .. }
-        | RunsCommand::Watch { .. }
-        | RunsCommand::Replay { .. }
-        | RunsCommand::Export { .. } => return Ok(None),
-    }))
+    })
 }
 
 fn steer(args: SteerArgs, control: Control) -> v1::ControlRunRequest {
@@ -74,18 +160,17 @@ fn steer(args: SteerArgs, control: Control) -> v1::ControlRunRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::HowArgs;
 
     #[test]
     fn a_control_carries_its_reason_and_a_command_id_of_its_own() {
         let how = |command_id| HowArgs { command_id, expected_seq: Some(7) };
         let args = |command_id| SteerArgs { id: Uuid::from_u128(1), reason: "why".to_owned(), how: how(command_id) };
         let kill = KillArgs { id: Uuid::from_u128(1), reason: "why".to_owned(), how: how(None) };
-        let kill = request(RunsCommand::Kill(kill)).unwrap().unwrap();
+        let kill = request(ControlCommand::Kill(kill)).unwrap();
         assert_eq!((kill.reason.as_str(), kill.control), ("why", Some(Control::Kill(v1::Kill {}))));
-        let other = request(RunsCommand::Cancel(args(None))).unwrap().unwrap();
+        let other = request(ControlCommand::Cancel(args(None))).unwrap();
         assert_ne!(kill.command_id, other.command_id);
-        let named = request(RunsCommand::Pause(args(Some(Uuid::from_u128(9))))).unwrap().unwrap();
+        let named = request(ControlCommand::Pause(args(Some(Uuid::from_u128(9))))).unwrap();
         assert_eq!((named.command_id, named.expected_seq), (Uuid::from_u128(9).to_string(), 7));
     }
 }

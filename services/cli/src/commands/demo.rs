@@ -3,9 +3,11 @@
 //! the process alone (EXE-015).
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde_json::{Value, json};
 use signalbox_domain::governance::budget::OnExceeded;
 use signalbox_domain::ids::RunId;
@@ -28,8 +30,8 @@ use uuid::Uuid;
 
 use super::serve::node_ended;
 use super::watch;
-use crate::args::DemoArgs;
-use crate::client::{self, Client, timed, until_answered};
+use crate::args::DATA_DEFAULT;
+use crate::client::{Client, Connection, timed, until_answered};
 use crate::demo::board::Board;
 use crate::demo::broker::{Approval, approve};
 use crate::demo::facts::Facts;
@@ -49,6 +51,26 @@ const SOURCES_KEY: &str = "sourcesKey";
 /// How the demonstration says yes when it was told to.
 const APPROVED_REASON: &str = "--approve on the command line";
 
+/// `demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Files, folders and URLs.
+    #[arg(long, required = true, num_args = 1.., value_name = "PATH_OR_URL")]
+    pub(crate) sources: Vec<String>,
+    /// The folder that keeps the journal and the packs.
+    #[arg(long, default_value = DATA_DEFAULT, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+    /// Say yes at the gate without asking.
+    #[arg(long)]
+    pub(crate) approve: bool,
+    /// Leave out what is older than this day.
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
+    pub(crate) since: Option<String>,
+    /// Begin anew although an unfinished run over the same sources is there; that one is cancelled.
+    #[arg(long)]
+    pub(crate) fresh: bool,
+}
+
 /// Runs the demonstration.
 pub(crate) async fn run(args: DemoArgs, out: &mut Out) -> Result<(), Failure> {
     let sources = Sources::collect(&args.sources)?;
@@ -58,7 +80,7 @@ pub(crate) async fn run(args: DemoArgs, out: &mut Out) -> Result<(), Failure> {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = signalbox_server::bind(any_port, &identity).await.map_err(|error| serve_failed(&error))?;
     let serving = Serving::start(&station, listener, Arc::new(identity), ServeLimits::default())?;
-    let client = client::connect(&format!("http://{}", serving.listen)).await?;
+    let client = Connection::to(format!("http://{}", serving.listen)).open().await?;
 
     let (node, blobs, clock) = (station.node.clone(), station.blobs.clone(), station.clock.clone());
     let demo = Demo { args, sources, caller, client, node, blobs, clock, asked: Duration::ZERO };
@@ -70,6 +92,14 @@ pub(crate) async fn run(args: DemoArgs, out: &mut Out) -> Result<(), Failure> {
     // Whatever came of it, the run is left in good order: the next time it goes on from its journal.
     let ended = shut_down(station, serving).await;
     outcome.and(ended)
+}
+
+fn day(text: &str) -> Result<String, String> {
+    let strict = text.len() == 10 && text.bytes().enumerate().all(|(i, b)| (i == 4 || i == 7) == (b == b'-'));
+    match text.parse::<jiff::civil::Date>() {
+        Ok(date) if strict => Ok(date.to_string()),
+        Ok(_) | Err(_) => Err("not a day such as 2026-01-31".to_owned()),
+    }
 }
 
 struct Demo {

@@ -1,6 +1,7 @@
 //! `explain`: why a run stopped and why its calls were refused. What is told is read off the journal on this machine; a
 //! server is asked for nothing but the journal itself.
 
+use clap::Args;
 use serde::Serialize;
 use signalbox_domain::governance::budget::MeterReading;
 use signalbox_domain::run::event::GovernanceAudited;
@@ -8,13 +9,26 @@ use signalbox_domain::run::explain::{CallStory, Explanation, explain};
 use uuid::Uuid;
 
 use super::verify::journal;
+use crate::client::Connection;
 use crate::describe::control;
 use crate::failure::Failure;
 use crate::output::{Out, instant};
 
+/// `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// A run's id, or a file made by `signalbox runs export`; `-` reads standard input.
+    #[arg(value_name = "ID|FILE")]
+    what: String,
+    /// Only this call.
+    #[arg(value_name = "CALL")]
+    call: Option<Uuid>,
+}
+
 /// Explains a run of the server, or of a file; all of its calls, or one.
-pub(crate) async fn run(addr: &str, what: &str, call: Option<Uuid>, out: &mut Out) -> Result<(), Failure> {
-    let file = journal(addr, what).await?;
+pub(crate) async fn run(server: &Connection, args: ExplainArgs, out: &mut Out) -> Result<(), Failure> {
+    let call = args.call;
+    let file = journal(server, &args.what).await?;
     let mut found = explain(&file.events).map_err(|error| {
         let message = format!("the journal cannot be read at event {}: {}", error.seq, error.problem);
         Failure::new("journal-not-sound", message).next("see what `signalbox verify` finds")

@@ -1,16 +1,18 @@
-//! `runs submit`, `get`, `list` and `replay`.
+//! `runs`: submitting, looking, listing and replaying; what else there is has files of its own.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Subcommand;
 use serde_json::json;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::step::StepState;
 use signalbox_proto::v1;
 use uuid::Uuid;
 
+use super::control::{self, ControlCommand};
 use super::view::{RunView, raw};
-use super::watch;
+use super::{export, watch};
 use crate::client::{Client, timed};
 use crate::failure::Failure;
 use crate::output::{Out, cost, instant};
@@ -18,8 +20,89 @@ use crate::output::{Out, cost, instant};
 /// Largest file that is sent, in bytes: what a server takes at most.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
+/// `runs`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// Submits a run.
+    Submit {
+        /// The run as JSON: rootAgentId, plan, and if wanted inputs, mode, pipelineId, budgets; `-` reads standard input.
+        #[arg(long, value_name = "FILE")]
+        plan: PathBuf,
+        /// The run's id; submitting the same under it again is harmless.
+        #[arg(long, value_name = "UUID")]
+        run_id: Option<Uuid>,
+        /// Follow the run until it has ended or waits for a decision.
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Shows one run.
+    Get {
+        /// The run.
+        id: Uuid,
+    },
+    /// Lists runs, newest first.
+    List {
+        /// Only runs in this status; may be given more than once.
+        #[arg(long, value_name = "STATUS")]
+        status: Vec<String>,
+        /// Only instances of this pipeline.
+        #[arg(long, value_name = "PIPELINE")]
+        pipeline: Option<String>,
+        /// Most runs that are shown.
+        #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+        limit: u32,
+        /// The token that the page before ended with.
+        #[arg(long, value_name = "TOKEN")]
+        page_token: Option<String>,
+    },
+    /// Follows a run until it has ended or waits for a decision.
+    Watch {
+        /// The run.
+        id: Uuid,
+        /// Only what happens after this event.
+        #[arg(long, default_value_t = 0, value_name = "SEQ")]
+        after: u64,
+        /// Go on while a decision is waited for.
+        #[arg(long)]
+        through_decisions: bool,
+    },
+    /// Steers a run.
+    #[command(flatten)]
+    Control(ControlCommand),
+    /// Shows a run as it stood after an event. Nothing is executed.
+    Replay {
+        /// The run.
+        id: Uuid,
+        /// The event.
+        #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+        at: u64,
+    },
+    /// Prints the whole journal of a run as JSON lines, for `signalbox verify`.
+    Export {
+        /// The run.
+        id: Uuid,
+    },
+}
+
+/// `runs`.
+pub(crate) async fn run(client: Client, command: RunsCommand, out: &mut Out) -> Result<(), Failure> {
+    match command {
+        RunsCommand::Submit { plan, run_id, watch } => submit(client, &plan, run_id, watch, out).await,
+        RunsCommand::Get { id } => get(client, id, out).await,
+        RunsCommand::List { status, pipeline, limit, page_token } => {
+            list(client, status, pipeline, limit, page_token, out).await
+        }
+        RunsCommand::Watch { id, after, through_decisions } => {
+            watch::run(client, &id.to_string(), after, through_decisions, out).await
+        }
+        RunsCommand::Control(command) => control::run(client, command, out).await,
+        RunsCommand::Replay { id, at } => replay(client, id, at, out).await,
+        RunsCommand::Export { id } => export::run(client, id).await,
+    }
+}
+
 /// Submits a run and follows it if asked to.
-pub(crate) async fn submit(
+async fn submit(
     mut client: Client,
     plan: &Path,
     run_id: Option<Uuid>,
@@ -39,7 +122,7 @@ pub(crate) async fn submit(
 }
 
 /// Shows one run.
-pub(crate) async fn get(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure> {
+async fn get(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure> {
     let answer = client.get_run(timed(v1::GetRunRequest { run_id: id.to_string() })).await?.into_inner();
     let run = answer.run.unwrap_or_default();
     if out.is_json() {
@@ -68,7 +151,7 @@ pub(crate) async fn get(mut client: Client, id: Uuid, out: &mut Out) -> Result<(
 }
 
 /// Lists runs.
-pub(crate) async fn list(
+async fn list(
     mut client: Client,
     status: Vec<String>,
     pipeline: Option<String>,
@@ -111,7 +194,7 @@ pub(crate) async fn list(
 }
 
 /// Shows a run as it stood.
-pub(crate) async fn replay(mut client: Client, id: Uuid, at: u64, out: &mut Out) -> Result<(), Failure> {
+async fn replay(mut client: Client, id: Uuid, at: u64, out: &mut Out) -> Result<(), Failure> {
     let request = v1::ReplayRunRequest { run_id: id.to_string(), at_seq: at };
     let answer = client.replay_run(timed(request)).await?.into_inner();
     if out.is_json() {

@@ -1,18 +1,52 @@
 //! `serve` and `tools serve`.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::{Args, Subcommand};
 use serde_json::json;
 use signalbox_server::identity::{DevIdentity, Identify, check_listen};
 use tokio::net::TcpListener;
 
-use crate::args::{DATA_DEFAULT, ServeArgs};
-use crate::config::{Config, LISTEN_DEFAULT};
+use super::store::store_address;
+use crate::args::DATA_DEFAULT;
+use crate::config::{Config, LISTEN_DEFAULT, StoreAddress};
 use crate::failure::Failure;
 use crate::output::{Out, warn};
 use crate::wire::{Serving, asked_to_end, bundled_tools, serve_failed, server_ended, shut_down, start};
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The folder that keeps everything [default: ./data].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// The PostgreSQL that keeps the journal, as postgres://user@host/database [default: SQLite in the data folder].
+    /// With a password it is better given in the environment or the configuration file, where no process list shows it.
+    #[arg(long, env = "SIGNALBOX_STORE", hide_env_values = true, value_name = "URL", value_parser = store_address)]
+    pub(crate) store: Option<StoreAddress>,
+    /// The address that is listened on [default: 127.0.0.1:7420].
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// `tools`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolsCommand {
+    /// Serves the bundled tools to other signalbox processes.
+    Serve {
+        /// The address that is listened on.
+        #[arg(long, default_value = "127.0.0.1:7421", value_name = "IP:PORT")]
+        listen: SocketAddr,
+        /// The folder that the tools keep their files in.
+        #[arg(long, default_value = DATA_DEFAULT, value_name = "DIR")]
+        data: PathBuf,
+    },
+}
 
 /// Serves runs until the process is asked to end.
 pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
@@ -56,7 +90,8 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Serves the bundled tools until the process is asked to end.
-pub(crate) async fn tools(listen: SocketAddr, data: &Path, out: &mut Out) -> Result<(), Failure> {
+pub(crate) async fn tools(command: ToolsCommand, out: &mut Out) -> Result<(), Failure> {
+    let ToolsCommand::Serve { listen, data } = command;
     // Nobody is identified here either, and a tool that is reached past the gate is not governed at all.
     check_listen(listen, development_identity()?.as_ref()).map_err(|error| serve_failed(&error.into()))?;
     let listener = TcpListener::bind(listen)
@@ -69,7 +104,7 @@ pub(crate) async fn tools(listen: SocketAddr, data: &Path, out: &mut Out) -> Res
     } else {
         out.line(&format!("the bundled tools listen on {listen} and keep their files in {}", data.display()))?;
     }
-    signalbox_tools::serve(listener, bundled_tools(data, Vec::new()), asked_to_end())
+    signalbox_tools::serve(listener, bundled_tools(&data, Vec::new()), asked_to_end())
         .await
         .map_err(|error| Failure::new(error.code(), error.to_string()))
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::{Args, Subcommand};
 use serde_json::json;
 use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::{ActorId, CommandId};
@@ -11,14 +12,46 @@ use signalbox_ports::journal::StoreError;
 use signalbox_ports::maintenance::Maintenance;
 use signalbox_runtime::RollbackAccepted;
 
-use crate::args::{DATA_DEFAULT, StoreArgs};
-use crate::config::Config;
+use crate::args::DATA_DEFAULT;
+use crate::config::{Config, StoreAddress};
 use crate::failure::Failure;
 use crate::output::Out;
 use crate::wire::StorePorts;
 
 /// Who the journal names for what is done on this command line.
 const OPERATOR: &str = "operator:store";
+
+/// Where a store is.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// The folder that keeps everything [default: ./data].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// The PostgreSQL that keeps the journal [default: SQLite in the data folder].
+    #[arg(long, env = "SIGNALBOX_STORE", hide_env_values = true, value_name = "URL", value_parser = store_address)]
+    pub(crate) store: Option<StoreAddress>,
+    /// The configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// `store`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Goes on from an earlier state of the store, such as a restored backup: every run that is not over is held, so that
+    /// somebody looks at what was done since. Stop all nodes before.
+    AcceptRollback {
+        /// Where the store is.
+        #[command(flatten)]
+        place: StoreArgs,
+        /// Why; kept in the journal of each run that is held.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Do it. Without this only the number of runs is told.
+        #[arg(long)]
+        yes: bool,
+    },
+}
 
 /// A store, and where it is in words.
 async fn open(args: StoreArgs) -> Result<(StorePorts, String), Failure> {
@@ -34,6 +67,13 @@ async fn open(args: StoreArgs) -> Result<(StorePorts, String), Failure> {
     Ok((store, place))
 }
 
+/// `store`.
+pub(crate) async fn run(command: StoreCommand, out: &mut Out) -> Result<(), Failure> {
+    match command {
+        StoreCommand::AcceptRollback { place, reason, yes } => accept_rollback(place, &reason, yes, out).await,
+    }
+}
+
 /// Opens the store, which brings it up to date.
 pub(crate) async fn migrate(args: StoreArgs, out: &mut Out) -> Result<(), Failure> {
     let (_, place) = open(args).await?;
@@ -45,7 +85,7 @@ pub(crate) async fn migrate(args: StoreArgs, out: &mut Out) -> Result<(), Failur
 }
 
 /// Holds every run that is not over, and gives the store another incarnation.
-pub(crate) async fn accept_rollback(args: StoreArgs, reason: &str, yes: bool, out: &mut Out) -> Result<(), Failure> {
+async fn accept_rollback(args: StoreArgs, reason: &str, yes: bool, out: &mut Out) -> Result<(), Failure> {
     if reason.trim().is_empty() {
         return Err(Failure::usage(
             "reason-required",
@@ -70,6 +110,11 @@ pub(crate) async fn accept_rollback(args: StoreArgs, reason: &str, yes: bool, ou
         return out.json(&json!({ "incarnation": incarnation, "held": held }));
     }
     out.line(&format!("runs of the store {place} that are held: {held}; start the nodes, look at each, and resume it"))
+}
+
+/// The address of a database as the command line gives it.
+pub(crate) fn store_address(text: &str) -> Result<StoreAddress, String> {
+    text.parse()
 }
 
 async fn live(store: &dyn Maintenance) -> Result<u64, StoreError> {

@@ -5,18 +5,27 @@ use std::collections::BTreeSet;
 use std::io::BufReader;
 use std::path::Path;
 
+use clap::Args;
 use signalbox_domain::run::verify::{Finding, Report, verify};
 use uuid::Uuid;
 
 use super::export;
-use crate::client;
+use crate::client::Connection;
 use crate::failure::Failure;
 use crate::journal_file::{self, JournalFile};
 use crate::output::Out;
 
+/// `verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// A run's id, or a file made by `signalbox runs export`; `-` reads standard input.
+    #[arg(value_name = "ID|FILE")]
+    what: String,
+}
+
 /// Verifies a run of the server, or a file.
-pub(crate) async fn run(addr: &str, what: &str, out: &mut Out) -> Result<(), Failure> {
-    let file = journal(addr, what).await?;
+pub(crate) async fn run(server: &Connection, args: VerifyArgs, out: &mut Out) -> Result<(), Failure> {
+    let file = journal(server, &args.what).await?;
     let report = report(&file);
     show(&report, out)?;
     if report.ok {
@@ -29,11 +38,11 @@ pub(crate) async fn run(addr: &str, what: &str, out: &mut Out) -> Result<(), Fai
 }
 
 /// The whole journal of a run: asked of the server by the run's id, or read from a file.
-pub(super) async fn journal(addr: &str, what: &str) -> Result<JournalFile, Failure> {
+pub(super) async fn journal(server: &Connection, what: &str) -> Result<JournalFile, Failure> {
     match what.parse::<Uuid>() {
         Ok(id) => {
             let mut bytes = Vec::new();
-            export::write(client::connect(addr).await?, id, &mut bytes).await?;
+            export::write(server.open().await?, id, &mut bytes).await?;
             journal_file::read(bytes.as_slice())
         }
         Err(_) => from_file(Path::new(what)),

@@ -10,6 +10,7 @@ mod text;
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Write};
 
+use clap::Args;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use signalbox_domain::json::{Limits, parse_strict};
@@ -21,9 +22,16 @@ const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Deepest nesting of a line.
 const DEPTH_MAX: usize = 64;
 
+/// `check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// What is judged.
+    kind: Kind,
+}
+
 /// What can be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Kind {
+enum Kind {
     /// One tool call, asked of every stage of the gate.
     Gate,
     /// URLs, the addresses they resolve to, and redirects.
@@ -67,8 +75,8 @@ impl Kind {
 }
 
 /// Judges standard input to standard output.
-pub(crate) fn run(kind: Kind) -> Result<(), Failure> {
-    let malformed = judge_all(kind, BufReader::new(io::stdin().lock()), BufWriter::new(io::stdout().lock()))?;
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let malformed = judge_all(args.kind, BufReader::new(io::stdin().lock()), BufWriter::new(io::stdout().lock()))?;
     if malformed == 0 {
         return Ok(());
     }
