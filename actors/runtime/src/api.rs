@@ -1,8 +1,8 @@
 //! What the edges see: callers, answers and errors with stable codes.
 
 use serde_json::Value;
-use signalbox_domain::identity::Actor;
-use signalbox_domain::ids::{RunId, StepId, TenantId};
+pub use signalbox_domain::identity::Caller;
+use signalbox_domain::ids::{RunId, StepId};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::envelope::ApprovalRecord;
@@ -11,19 +11,6 @@ use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::SubmissionError;
 use signalbox_ports::journal::StoreError;
 use signalbox_ports::sealing::SealError;
-
-/// Whoever calls, as its credential says.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Caller {
-    /// The tenant.
-    pub tenant_id: TenantId,
-    /// Who, in which standing.
-    pub actor: Actor,
-    /// What the credential allows, such as `tool:web.fetch`.
-    pub scopes: Vec<String>,
-    /// Where it calls from (INV-002), such as `api`.
-    pub surface: &'static str,
-}
 
 /// A run that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -38,8 +38,8 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
-        self.identity.identify(metadata)
+    async fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
+        self.identity.identify(metadata.as_ref()).await
     }
 
     // Who names no command of its own cannot say it twice either, so any fresh id will do.
@@ -48,7 +48,7 @@ impl Runs {
     }
 
     async fn submit(&self, request: Request<v1::SubmitRunRequest>) -> Result<v1::SubmitRunResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let request = request.into_inner();
         let run_id: Option<RunId> = validate::optional_id("run_id", &request.run_id)?;
         let submission = validate::submission(&request.submission_json)?;
@@ -57,14 +57,14 @@ impl Runs {
     }
 
     async fn get(&self, request: Request<v1::GetRunRequest>) -> Result<v1::GetRunResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let envelope = self.api.get(&caller, run_id).await?;
         Ok(v1::GetRunResponse { run: Some(convert::run(&envelope, sees_envelope(&caller))?) })
     }
 
     async fn list(&self, request: Request<v1::ListRunsRequest>) -> Result<v1::ListRunsResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let request = request.into_inner();
         let size = validate::page_size(request.page_size)?;
         let status = validate::statuses(&request.status)?;
@@ -85,7 +85,7 @@ impl Runs {
     }
 
     async fn watch(&self, request: Request<v1::WatchRunRequest>) -> Result<WatchStream, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let request = request.into_inner();
         let run_id = validate::id("run_id", &request.run_id)?;
         let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
@@ -107,7 +107,7 @@ impl Runs {
     }
 
     async fn control(&self, request: Request<v1::ControlRunRequest>) -> Result<v1::ControlRunResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let request = request.into_inner();
         let run_id: RunId = validate::id("run_id", &request.run_id)?;
         let command_id = self.command_id(&request.command_id)?;
@@ -128,7 +128,7 @@ impl Runs {
     }
 
     async fn replay(&self, request: Request<v1::ReplayRunRequest>) -> Result<v1::ReplayRunResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let at_seq = request.get_ref().at_seq;
         if at_seq == 0 {
@@ -142,7 +142,7 @@ impl Runs {
     }
 
     async fn export(&self, request: Request<v1::ExportRunRequest>) -> Result<ExportStream, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let (tenant, run_key, events) = self.api.export(&caller, run_id).await?;
         // A journal with gaps cannot be told from a forged one, so an export is whole or refused.
@@ -162,13 +162,13 @@ impl Runs {
         &self,
         request: Request<v1::ListApprovalsRequest>,
     ) -> Result<v1::ListApprovalsResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let open = self.api.approvals(&caller).await?;
         Ok(v1::ListApprovalsResponse { approvals: open.into_iter().map(convert::approval).collect() })
     }
 
     async fn approval(&self, request: Request<v1::GetApprovalRequest>) -> Result<v1::GetApprovalResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let approval_id = validate::id("approval_id", &request.get_ref().approval_id)?;
         let question = self.api.approval(&caller, approval_id).await?;
         let sees_subject = question.may_decide || sees_envelope(&caller);
@@ -176,7 +176,7 @@ impl Runs {
     }
 
     async fn decide(&self, request: Request<v1::DecideApprovalRequest>) -> Result<v1::DecideApprovalResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let request = request.into_inner();
         let approval_id: ApprovalId = validate::id("approval_id", &request.approval_id)?;
         let decision = validate::decision(request.decision)?;

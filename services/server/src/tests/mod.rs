@@ -10,6 +10,8 @@ mod watching;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use http::HeaderMap;
 use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::{ActorId, RunId, TenantId};
 use signalbox_domain::run::status::RunStatus;
@@ -19,7 +21,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tonic::Status;
-use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 use tonic_types::StatusExt;
 use uuid::Uuid;
@@ -39,12 +40,13 @@ impl Ids for RandomIds {
     }
 }
 
-/// Believes the metadata `tenant` and `role`; for tests only.
+/// Believes the headers `tenant` and `role`; for tests only.
 struct Claims;
 
+#[async_trait]
 impl Identify for Claims {
-    fn identify(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
-        let claim = |name: &str| metadata.get(name).and_then(|value| value.to_str().ok());
+    async fn identify(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
+        let claim = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let role = match claim("role") {
             None => Role::PlatformOperator,
             Some("customer") => Role::Customer,

@@ -6,18 +6,20 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use async_trait::async_trait;
+use http::HeaderMap;
 use signalbox_domain::catalog;
 use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::{ActorId, IdError, TenantId};
-use tonic::metadata::MetadataMap;
 
 use crate::api::Caller;
 use crate::errors::Refusal;
 
 /// Tells callers apart.
+#[async_trait]
 pub trait Identify: Send + Sync + 'static {
-    /// The caller behind a request's metadata.
-    fn identify(&self, metadata: &MetadataMap) -> Result<Caller, Refusal>;
+    /// The caller behind a request, from its headers alone; metadata of gRPC are headers.
+    async fn identify(&self, headers: &HeaderMap) -> Result<Caller, Refusal>;
     /// True if this identity may be served on a loopback address only.
     fn loopback_only(&self) -> bool;
 }
@@ -45,8 +47,9 @@ impl DevIdentity {
     }
 }
 
+#[async_trait]
 impl Identify for DevIdentity {
-    fn identify(&self, _metadata: &MetadataMap) -> Result<Caller, Refusal> {
+    async fn identify(&self, _headers: &HeaderMap) -> Result<Caller, Refusal> {
         Ok(self.caller.clone())
     }
     fn loopback_only(&self) -> bool {
@@ -93,11 +96,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_development_identity_ignores_whatever_a_request_claims() {
-        let mut metadata = MetadataMap::new();
-        metadata.insert("tenant-id", "somebody-else".parse().unwrap());
-        let caller = DevIdentity::new().unwrap().identify(&metadata).unwrap();
+    #[tokio::test]
+    async fn the_development_identity_ignores_whatever_a_request_claims() {
+        let mut headers = HeaderMap::new();
+        headers.insert("tenant-id", "somebody-else".parse().unwrap());
+        let caller = DevIdentity::new().unwrap().identify(&headers).await.unwrap();
         assert_eq!(caller.tenant_id.as_str(), "default");
         assert_eq!(caller.actor.role, Role::PlatformOperator);
     }

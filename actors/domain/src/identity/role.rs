@@ -1,8 +1,6 @@
-//! Who acts, and who may see what.
+//! The standings, and how much of a run each is shown.
 
 use serde::{Deserialize, Serialize};
-
-use crate::ids::ActorId;
 
 /// The standing of a caller (CTL-019, REG-046). It comes from the credential alone, never from a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -66,22 +64,5 @@ impl Visibility {
             Self::TenantOperator => "tenant-operator",
             Self::PlatformOperator => "platform-operator",
         }
-    }
-}
-
-/// Whoever caused something.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Actor {
-    /// The id from the credential, or `system:…`.
-    pub actor_id: ActorId,
-    /// The standing it acts with.
-    pub role: Role,
-}
-
-impl Actor {
-    /// The runtime itself, acting by its rules.
-    pub fn system() -> Self {
-        Self { actor_id: ActorId::constant("system:run"), role: Role::PlatformOperator }
     }
 }
