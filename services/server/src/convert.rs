@@ -6,6 +6,7 @@ use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason, GuardedAction};
 use signalbox_domain::run::plan::ApprovalRequirement;
+use signalbox_domain::run::verify::Report;
 use signalbox_ports::directory::RunRow;
 use signalbox_proto::v1;
 
@@ -66,6 +67,20 @@ pub(crate) fn run(envelope: &RunEnvelope, with_envelope: bool) -> Result<v1::Run
 pub(crate) fn envelope_json(envelope: &RunEnvelope) -> Result<Vec<u8>, Refusal> {
     serde_json::to_vec(envelope)
         .map_err(|error| Refusal::new(ErrorKind::Internal, "envelope-not-json", error.to_string()))
+}
+
+/// What verification found; of many problems the first, which is most often the cause of the others.
+pub(crate) fn report(report: Report) -> v1::VerifyRunResponse {
+    let finding_count = report.findings.len() as u64;
+    let first = report.findings.into_iter().next();
+    v1::VerifyRunResponse {
+        ok: report.ok,
+        events: report.events,
+        head_hash: report.head_hash,
+        open_call_ids: report.open_calls.iter().map(ToString::to_string).collect(),
+        first_finding: first.map(|f| v1::VerifyFinding { seq: f.seq, code: f.code, message: f.message }),
+        finding_count,
+    }
 }
 
 /// An open question.

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use signalbox_domain::identity::Visibility;
-use signalbox_domain::ids::{ApprovalId, CommandId, RunId};
+use signalbox_domain::ids::{ApprovalId, CallId, CommandId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::CommandAnswer;
 use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::run::evolve::FoldError;
+use signalbox_domain::run::explain::explain;
+use signalbox_domain::run::telling::tell;
+use signalbox_domain::run::verify::verify;
 use signalbox_ports::clock::Ids;
 use signalbox_ports::directory::{PAGE_ROWS_MAX, RunFilter};
 use signalbox_proto::v1::{self, run_service_server::RunService};
@@ -15,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use crate::api::{Caller, ErrorKind, RunApi};
+use crate::api::{ApiError, Caller, ErrorKind, RunApi};
 use crate::errors::Refusal;
 use crate::identity::Identify;
 use crate::validate::Steering;
@@ -144,11 +148,7 @@ impl Runs {
     async fn export(&self, request: Request<v1::ExportRunRequest>) -> Result<ExportStream, Refusal> {
         let caller = self.caller(request.metadata()).await?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
-        let (tenant, run_key, events) = self.api.export(&caller, run_id).await?;
-        // A journal with gaps cannot be told from a forged one, so an export is whole or refused.
-        if events.iter().any(|event| event.visibility > caller.actor.role.sees()) {
-            return Err(above_standing("the whole journal of this run"));
-        }
+        let (tenant, run_key, events) = self.journal(&caller, run_id).await?;
         let mut head = Some((tenant.to_string(), run_key.to_string()));
         let messages = chunks(events).into_iter().map(move |chunk| {
             let (tenant_id, run_key) = head.take().unwrap_or_default();
@@ -156,6 +156,44 @@ impl Runs {
             Ok(v1::ExportRunResponse { tenant_id, run_key, events })
         });
         Ok(stream::iter(messages).boxed())
+    }
+
+    /// The whole journal, for whoever may see all of it: one with gaps proves and explains nothing.
+    async fn journal(&self, caller: &Caller, run_id: RunId) -> Result<(TenantId, RunKey, Vec<StoredEvent>), Refusal> {
+        let (tenant, run_key, events) = self.api.export(caller, run_id).await?;
+        if events.iter().any(|event| event.visibility > caller.actor.role.sees()) {
+            return Err(above_standing("the whole journal of this run"));
+        }
+        Ok((tenant, run_key, events))
+    }
+
+    async fn verify(&self, request: Request<v1::VerifyRunRequest>) -> Result<v1::VerifyRunResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let run_id = validate::id("run_id", &request.get_ref().run_id)?;
+        let (tenant, run_key, events) = self.journal(&caller, run_id).await?;
+        Ok(convert::report(verify(&tenant, run_key, &events)))
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRunRequest>) -> Result<v1::ExplainRunResponse, Refusal> {
+        let caller = self.caller(request.metadata())?;
+        let run_id: RunId = validate::id("run_id", &request.get_ref().run_id)?;
+        let call_id: Option<CallId> = validate::optional_id("call_id", &request.get_ref().call_id)?;
+        let (_, _, events) = self.journal(&caller, run_id).await?;
+        let mut found = explain(&events).map_err(|FoldError { seq, problem }| {
+            Refusal::from(ApiError::JournalCorrupt { run_id, seq, problem: problem.to_owned() })
+        })?;
+        if let Some(call_id) = call_id {
+            found.calls.retain(|story| story.call_id == call_id);
+            if found.calls.is_empty() {
+                let message = format!("run {run_id} has made no call {call_id}");
+                return Err(Refusal::new(ErrorKind::NotFound, "no-such-call", message)
+                    .with("runId", run_id.to_string())
+                    .with("callId", call_id.to_string()));
+            }
+        }
+        let explanation = serde_json::to_vec(&found)
+            .map_err(|error| Refusal::new(ErrorKind::Internal, "explanation-not-json", error.to_string()))?;
+        Ok(v1::ExplainRunResponse { explanation_json: explanation.into(), text: tell(&found, call_id.is_some()) })
     }
 
     async fn approvals(
@@ -273,6 +311,18 @@ impl RunService for Runs {
     }
     async fn export_run(&self, request: Request<v1::ExportRunRequest>) -> Result<Response<ExportStream>, Status> {
         answer(self.export(request).await)
+    }
+    async fn verify_run(
+        &self,
+        request: Request<v1::VerifyRunRequest>,
+    ) -> Result<Response<v1::VerifyRunResponse>, Status> {
+        answer(self.verify(request).await)
+    }
+    async fn explain_run(
+        &self,
+        request: Request<v1::ExplainRunRequest>,
+    ) -> Result<Response<v1::ExplainRunResponse>, Status> {
+        answer(self.explain(request).await)
     }
     async fn list_approvals(
         &self,

@@ -11,31 +11,33 @@ const DOMAIN: &str = "signalbox-domain";
 const PORTS: &str = "signalbox-ports";
 const PROTO: &str = "signalbox-proto";
 const RUNTIME: &str = "signalbox-runtime";
+const TLS: &str = "signalbox-tls";
 
 /// Crates that see everything: the binary, which wires, and the tests and benches, which look.
 const SEE_ALL: [&str; 3] = ["signalbox", "signalbox-tests", "signalbox-benches"];
 
 /// Each other crate, with the crates of this workspace it may build on.
-const MAY_IMPORT: [(&str, &[&str]); 8] = [
+const MAY_IMPORT: [(&str, &[&str]); 9] = [
     (PROTO, &[]),
     (DOMAIN, &[]),
     (PORTS, &[DOMAIN]),
     (RUNTIME, &[DOMAIN, PORTS]),
     ("signalbox-store", &[DOMAIN, PORTS]),
     ("signalbox-bus", &[PORTS]),
-    ("signalbox-tools", &[DOMAIN, PORTS, PROTO]),
-    ("signalbox-server", &[DOMAIN, PORTS, PROTO, RUNTIME]),
+    (TLS, &[]),
+    ("signalbox-tools", &[DOMAIN, PORTS, PROTO, TLS]),
+    ("signalbox-server", &[DOMAIN, PORTS, PROTO, RUNTIME, TLS]),
 ];
 
 /// What the rules are made of: small crates that do no I/O, start no task and read no clock.
 const PURE: [&str; 10] =
     ["jiff", "regex", "semver", "serde", "serde_json", "serde_json_canonicalizer", "sha2", "thiserror", "url", "uuid"];
 
-const WIRE: [&str; 6] =
-    [PROTO, "signalbox-server", "signalbox-tools", "signalbox", "signalbox-tests", "signalbox-benches"];
+const WIRE: [&str; 7] =
+    [PROTO, TLS, "signalbox-server", "signalbox-tools", "signalbox", "signalbox-tests", "signalbox-benches"];
 
 /// Outside crates that only some of ours may know, by the beginning of their names.
-const CONFINED: [(&str, &[&str]); 11] = [
+const CONFINED: [(&str, &[&str]); 12] = [
     ("sqlx", &["signalbox-store"]),
     ("redis", &["signalbox-bus"]),
     ("ractor", &[RUNTIME]),
@@ -47,6 +49,7 @@ const CONFINED: [(&str, &[&str]); 11] = [
     ("object_store", &["signalbox-store"]),
     ("clap", &["signalbox"]),
     ("aws-lc", &["signalbox-store"]),
+    ("tokio-rustls", &[TLS]),
 ];
 
 #[test]

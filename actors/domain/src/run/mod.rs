@@ -24,4 +24,5 @@ pub mod status;
 pub mod step;
 pub mod submission;
 pub mod sweep;
+pub mod telling;
 pub mod verify;
