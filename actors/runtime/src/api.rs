@@ -118,6 +118,14 @@ pub enum ApiError {
     /// The past state cannot be shown.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// The journal does not reach as far as the cursor: it is another run's, or the store was set back.
+    #[error("there is no event {after_seq} yet; the last one is {last_seq}")]
+    CursorUnknown {
+        /// What was asked for.
+        after_seq: u64,
+        /// What is there.
+        last_seq: u64,
+    },
     /// The node has as many runs as it can carry.
     #[error("the node is full; try again in {retry_after_ms} ms")]
     Overloaded {
@@ -163,6 +171,7 @@ impl ApiError {
             Self::ScopeMissing(_) => "tool_scope_missing",
             Self::Unsealable(error) => error.code(),
             Self::Replay(error) => error.code(),
+            Self::CursorUnknown { .. } => "cursor-unknown",
             Self::Overloaded { .. } => "overloaded",
             Self::Draining => "draining",
             Self::AnswerPending => "answer-pending",
@@ -210,7 +219,7 @@ impl ApiError {
             Self::RunIdConflict(_) | Self::CommandIdConflict(_) => ErrorKind::Conflict,
             Self::ToolsNotConfigured(_) | Self::Unsealable(_) => ErrorKind::Unconfigured,
             Self::ScopeMissing(_) => ErrorKind::PermissionDenied,
-            Self::Replay(ReplayError::NoSuchPoint) => ErrorKind::Invalid,
+            Self::Replay(ReplayError::NoSuchPoint) | Self::CursorUnknown { .. } => ErrorKind::Invalid,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
             Self::Draining | Self::AnswerPending => ErrorKind::Unavailable,
             Self::JournalCorrupt { .. } => ErrorKind::Corrupt,

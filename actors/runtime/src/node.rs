@@ -410,6 +410,9 @@ impl NodeHandle {
         after_seq: u64,
     ) -> Result<mpsc::Receiver<Result<WatchItem, ApiError>>, ApiError> {
         let head = self.find(caller, run_id).await?;
+        if after_seq > head.last_seq {
+            return Err(ApiError::CursorUnknown { after_seq, last_seq: head.last_seq });
+        }
         let (items, receiver) = mpsc::channel(WATCH_WAITING_MAX);
         let journal = self.inner.shared.store.clone();
         // Subscribed before the first reading: what happens in between is sent, or read, but never missed.
@@ -440,6 +443,13 @@ impl NodeHandle {
         let events = history(self.inner.shared.store.as_ref(), head.run_key).await;
         let events = events.map_err(|error| reading(head.run_id, error))?;
         Ok((head.tenant_id, head.run_key, events))
+    }
+
+    /// True while the node takes runs: it holds its lease, which it can renew only at a store that answers, and is not
+    /// shutting down.
+    pub fn is_ready(&self) -> bool {
+        let draining = self.inner.draining.load(Ordering::Relaxed);
+        !draining && self.inner.shared.lease.is_held(self.inner.shared.clock.boot())
     }
 
     /// Stops taking runs, gives calls in flight 20 seconds, and ends the node as a crash would, only politely (RUN-030).

@@ -1,10 +1,16 @@
 //! The connection to a server, and requests with a bound on their time.
 
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use clap::Args;
+use hyper_util::rt::TokioIo;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
-use tonic::transport::{Channel, Endpoint};
+use signalbox_tls::{ClientConnection, ClientFiles, ClientTls};
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 use url::Url;
 
@@ -13,6 +19,11 @@ use crate::failure::Failure;
 /// The client of the runs service.
 pub(crate) type Client = RunServiceClient<Channel>;
 
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Connecting = Pin<Box<dyn Future<Output = Result<TokioIo<ClientConnection>, BoxError>> + Send>>;
+
+/// The port of a server whose address names none.
+const HTTPS_PORT: u16 = 443;
 /// Where a server is looked for unless something else is said.
 pub(crate) const ADDR_DEFAULT: &str = "http://127.0.0.1:7420";
 
@@ -31,19 +42,32 @@ pub(crate) struct Connection {
     /// The server that is asked.
     #[arg(long, global = true, env = "SIGNALBOX_ADDR", default_value = ADDR_DEFAULT, value_name = "URL")]
     addr: String,
+    /// Authorities of an https:// server, in PEM, instead of those this machine trusts.
+    #[arg(long, global = true, env = "SIGNALBOX_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The certificate to show to a server that asks for one, in PEM.
+    #[arg(long, global = true, env = "SIGNALBOX_CLIENT_CERT", value_name = "FILE")]
+    client_cert: Option<PathBuf>,
+    /// The private key of that certificate, in PEM.
+    #[arg(long, global = true, env = "SIGNALBOX_CLIENT_KEY", value_name = "FILE")]
+    client_key: Option<PathBuf>,
 }
 
 impl Connection {
     /// To an address.
     pub(crate) fn to(addr: String) -> Self {
-        Self { addr }
+        Self { addr, ca: None, client_cert: None, client_key: None }
+    }
+    fn tls(&self) -> Result<ClientTls, Failure> {
+        let files = ClientFiles { ca: self.ca.clone(), cert: self.client_cert.clone(), key: self.client_key.clone() };
+        ClientTls::load(files).map_err(|error| Failure::usage(error.code(), error.to_string()))
     }
     /// Connects.
     pub(crate) async fn open(&self) -> Result<Client, Failure> {
         let addr = &self.addr;
         let invalid = || Failure::usage("addr-invalid", format!("`{addr}` is no address such as {ADDR_DEFAULT}"));
         let url = Url::parse(addr).map_err(|_| invalid())?;
-        if url.scheme() != "http" || url.host().is_none() {
+        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
             return Err(invalid());
         }
         let endpoint = Endpoint::from_shared(addr.to_owned())
@@ -51,12 +75,48 @@ impl Connection {
             .connect_timeout(CONNECT_WITHIN)
             .http2_keep_alive_interval(KEEPALIVE_EVERY)
             .tcp_nodelay(true);
-        let channel = endpoint
-            .connect()
-            .await
-            .map_err(|_| Failure::new("server-unreachable", format!("nobody answers at {addr}")))?;
+        let channel = match url.scheme() {
+            "https" => endpoint.connect_with_connector(private(self.tls()?)).await,
+            _ => endpoint.connect().await,
+        };
+        let channel = channel.map_err(|error| unreachable(addr, &error))?;
         Ok(Client::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
+}
+
+/// Nobody answers, or whoever does is not spoken with.
+fn unreachable(addr: &str, error: &tonic::transport::Error) -> Failure {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(problem) = error.downcast_ref::<TlsProblem>() {
+            let next = "see --ca, --client-cert and --client-key, and whether the server speaks TLS at all";
+            return Failure::new("tls-failed", format!("{addr}: {problem}")).next(next);
+        }
+        cause = error.source();
+    }
+    Failure::new("server-unreachable", format!("nobody answers at {addr}"))
+}
+
+/// Somebody answered, and no private connection came about.
+#[derive(Debug, thiserror::Error)]
+#[error("no private connection comes about: {0}")]
+struct TlsProblem(std::io::Error);
+
+/// Connects and makes the connection private.
+fn private(
+    tls: ClientTls,
+) -> impl tower::Service<Uri, Response = TokioIo<ClientConnection>, Error = BoxError, Future = Connecting> + Send + 'static
+{
+    tower::service_fn(move |uri: Uri| -> Connecting {
+        let tls = tls.clone();
+        Box::pin(async move {
+            let host = uri.host().unwrap_or_default();
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            let stream = TcpStream::connect((bare, uri.port_u16().unwrap_or(HTTPS_PORT))).await?;
+            stream.set_nodelay(true)?;
+            Ok(TokioIo::new(tls.connect(host, stream).await.map_err(TlsProblem)?))
+        })
+    })
 }
 
 /// A request whose answer must come within half a minute.

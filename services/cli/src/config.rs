@@ -20,6 +20,8 @@ use signalbox_domain::ids::{ActorId, GrantId, IdError, SwitchId, TenantId, ToolI
 use signalbox_domain::redact::redact_text;
 use signalbox_domain::time::UnixMs;
 use signalbox_server::{ServeLimits, WatchLimits};
+use signalbox_tls::{ClientFiles, ClientTls, ServerFiles, TlsError};
+use signalbox_tools::client::Endpoint;
 
 use crate::failure::Failure;
 use crate::secrets::{SealingKeyEntry, SecretEntry};
@@ -38,6 +40,8 @@ const FILE_ACTOR: &str = "system:configuration-file";
 pub(crate) struct Config {
     /// The address that is listened on, as `ip:port`. Without an identity provider only a loopback address is accepted.
     pub(crate) listen: Option<SocketAddr>,
+    /// Certificates of the server; without any, it speaks in clear.
+    pub(crate) tls: Option<TlsEntry>,
     /// The folder that keeps the journal, the blobs, and what tools write. Relative to where signalbox is started.
     pub(crate) data: Option<PathBuf>,
     /// The PostgreSQL that keeps the journal instead of the data folder, so that several nodes can share it.
@@ -147,12 +151,50 @@ pub(crate) struct GrantEntry {
     pub(crate) rationale: String,
 }
 
+/// The server's certificates in the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct TlsEntry {
+    /// The certificate, followed by those that lead to its authority, in PEM.
+    pub(crate) cert: PathBuf,
+    /// Its private key, in PEM.
+    pub(crate) key: PathBuf,
+    /// Authorities of client certificates, in PEM: whoever has none of theirs is refused.
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
 /// An executor in the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ExecutorEntry {
-    /// Its address, such as `http://127.0.0.1:7421`.
+    /// Its address, such as `http://127.0.0.1:7421` or `https://tools.example:7421`.
     pub(crate) uri: String,
+    /// Authorities of the executor, in PEM, instead of those this machine trusts; for https alone.
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate to show to it, in PEM; for https alone.
+    pub(crate) client_cert: Option<PathBuf>,
+    /// The private key of that certificate, in PEM.
+    pub(crate) client_key: Option<PathBuf>,
+}
+
+impl ExecutorEntry {
+    fn check(&self) -> Result<(), String> {
+        let files = [&self.ca, &self.client_cert, &self.client_key];
+        if !self.uri.starts_with("https://") && files.into_iter().any(Option::is_some) {
+            return Err("certificates are for an executor at https:// alone".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The way to it.
+    pub(crate) fn endpoint(&self) -> Result<Endpoint, TlsError> {
+        let uri = self.uri.clone();
+        if !uri.starts_with("https://") {
+            return Ok(Endpoint::Uri(uri));
+        }
+        let files = ClientFiles { ca: self.ca.clone(), cert: self.client_cert.clone(), key: self.client_key.clone() };
+        Ok(Endpoint::Secure { uri, tls: ClientTls::load(files)? })
+    }
 }
 
 /// Bounds in the file.
@@ -216,8 +258,15 @@ impl Config {
         distinct("throttles", self.throttles.iter().map(|rule| rule.bucket_id.as_str()))?;
         distinct("grants", self.grants.iter().map(|grant| grant.grant_id.as_str()))?;
         distinct("exemptions", self.exemptions.iter().map(|exemption| exemption.host.as_str()))?;
+        each("executors", &self.executors, ExecutorEntry::check)?;
         distinct("executors", self.executors.iter().map(|executor| executor.uri.as_str()))?;
         self.limits.check()
+    }
+
+    /// Certificates of the edge, if it has any.
+    pub(crate) fn tls_files(&self) -> Option<ServerFiles> {
+        let tls = self.tls.clone()?;
+        Some(ServerFiles { cert: tls.cert, key: tls.key, client_ca: tls.client_ca })
     }
 
     /// Bounds of the edge.
@@ -354,6 +403,7 @@ mod tests {
         assert_eq!((config.switches.len(), config.budgets.len(), config.throttles.len()), (1, 1, 1));
         assert_eq!((config.grants.len(), config.executors.len(), config.exemptions.len()), (1, 1, 1));
         assert_eq!((config.secrets.len(), config.sealing_keys.len()), (1, 1));
+        assert!(config.tls.is_some_and(|tls| tls.client_ca.is_some()));
         assert!(config.limits.runs_active_max.is_some() && config.limits.store_bytes_max.is_some());
     }
 
@@ -414,6 +464,8 @@ userVisibleStatusCopy = "c"
             ("[limits]\nwatchesMax = 0".to_owned(), "limits.watchesMax"),
             ("[limits]\nwatches = 1".to_owned(), "watches"),
             ("[[executors]]\nurl = \"x\"".to_owned(), "url"),
+            ("[[executors]]\nuri = \"http://x\"\nca = \"ca.pem\"".to_owned(), "executors[0]"),
+            ("[tls]\ncert = \"cert.pem\"".to_owned(), "key"),
             ("[[exemptions]]\nhost = \"h\"\ncidr = \"everything\"".to_owned(), "cidr"),
         ];
         for (text, place) in cases {

@@ -18,6 +18,7 @@ use signalbox_runtime::{Node, NodeConfig, NodeHandle, Ports};
 use signalbox_server::identity::Identify;
 use signalbox_server::{Edge, ServeError, ServeLimits};
 use signalbox_store::{FileBlobs, OpenError, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
+use signalbox_tls::{ServerFiles, ServerTls};
 use signalbox_tools::bundled::{self, BundledConfig};
 use signalbox_tools::client::{CONCURRENCY_DEFAULT, Endpoint};
 use signalbox_tools::{ExecutorClient, ToolServer};
@@ -28,6 +29,7 @@ use tokio::task::JoinHandle;
 use crate::config::{Config, LimitsEntry, StoreAddress};
 use crate::failure::Failure;
 use crate::governance_file;
+use crate::output::warn;
 use crate::secrets::{ConfiguredSecrets, key_ring};
 
 /// A running node.
@@ -111,9 +113,13 @@ pub(crate) async fn start(
     // With a database, several nodes must read what one of them has sealed: a key in one data folder would not do.
     let own_key = address.is_none().then_some(data);
     let keys = key_ring(config.map(|config| config.sealing_keys.as_slice()).unwrap_or_default(), own_key)?;
-    let uris = config.iter().flat_map(|config| &config.executors).map(|executor| Endpoint::Uri(executor.uri.clone()));
+    let elsewhere: Vec<Endpoint> = config
+        .iter()
+        .flat_map(|config| &config.executors)
+        .map(|executor| executor.endpoint().map_err(|error| Failure::new(error.code(), error.to_string())))
+        .collect::<Result<_, _>>()?;
     let exemptions = config.map(|config| config.exemptions.clone()).unwrap_or_default();
-    let endpoints = std::iter::once(Endpoint::InProcess(bundled_tools(data, exemptions.clone()))).chain(uris);
+    let endpoints = std::iter::once(Endpoint::InProcess(bundled_tools(data, exemptions.clone()))).chain(elsewhere);
     let concurrency = limits.calls_per_executor_max.unwrap_or(CONCURRENCY_DEFAULT);
     let tools = ExecutorClient::connect_all(endpoints, concurrency, clock.clone()).await.map_err(|error| {
         Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
@@ -167,9 +173,10 @@ impl Serving {
         listener: TcpListener,
         identity: Arc<dyn Identify>,
         limits: ServeLimits,
+        tls: Option<Arc<ServerTls>>,
     ) -> Result<Self, Failure> {
         let listen = listener.local_addr().map_err(|error| Failure::new("listen-failed", error.to_string()))?;
-        let edge = Edge { api: Arc::new(station.node.clone()), identity, ids: station.ids.clone(), limits };
+        let edge = Edge { api: Arc::new(station.node.clone()), identity, ids: station.ids.clone(), limits, tls };
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(signalbox_server::serve(listener, edge, async {
             // An error means that whoever could stop the server is gone, which stops it too.
@@ -196,6 +203,19 @@ pub(crate) async fn shut_down(station: Station, mut serving: Serving) -> Result<
         tracing::error!(%error, "the node did not end in good order");
     }
     server_ended(served)
+}
+
+/// A server's certificates, if it is to have any. Who serves other machines without is told that everybody can listen.
+pub(crate) fn server_tls(files: Option<ServerFiles>, listen: SocketAddr) -> Result<Option<Arc<ServerTls>>, Failure> {
+    let tls =
+        files.map(ServerTls::load).transpose().map_err(|error| Failure::usage(error.code(), error.to_string()))?;
+    if tls.is_none() && !listen.ip().is_loopback() {
+        let text = format!(
+            "{listen} is served in clear: whoever is on the way reads credentials and runs, and can change them"
+        );
+        warn("no-tls", &text);
+    }
+    Ok(tls.map(Arc::new))
 }
 
 /// How a server ended.

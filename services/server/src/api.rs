@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 /// does not exist (I11).
 #[async_trait]
 pub trait RunApi: Send + Sync + 'static {
+    /// True while the node can take runs and let them go on.
+    fn is_ready(&self) -> bool;
     /// Accepts a run; durable when it returns.
     async fn submit(
         &self,
@@ -86,6 +88,9 @@ pub trait RunApi: Send + Sync + 'static {
 
 #[async_trait]
 impl RunApi for NodeHandle {
+    fn is_ready(&self) -> bool {
+        self.is_ready()
+    }
     async fn submit(
         &self,
         caller: &Caller,

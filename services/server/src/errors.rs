@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use signalbox_domain::redact::redact_text;
+use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::submission::SubmissionError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -25,6 +26,10 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 86_400;
 pub(crate) const DETAIL_FIELD: &str = "field";
 /// The detail that holds how many seconds to wait.
 pub(crate) const DETAIL_RETRY: &str = "retryAfterSeconds";
+/// The detail that names what there is not enough of: a budget, a bucket, or a bound of the node.
+pub(crate) const DETAIL_METER: &str = "meter";
+/// The detail that lists tools without an executor.
+const DETAIL_TOOLS: &str = "toolIds";
 
 /// Codes whose statuses do not follow from their kind.
 const BY_CODE: &[(&str, Code, u16)] = &[
@@ -33,6 +38,9 @@ const BY_CODE: &[(&str, Code, u16)] = &[
     ("command-id-conflict", Code::AlreadyExists, 409),
     ("json-too-large", Code::ResourceExhausted, 413),
     ("message-too-large", Code::ResourceExhausted, 413),
+    ("answer-too-large", Code::ResourceExhausted, 413),
+    ("no-such-method", Code::Unimplemented, 501),
+    ("deadline-exceeded", Code::DeadlineExceeded, 504),
     ("budget-exceeded", Code::ResourceExhausted, 402),
     // RUN-028: the node is full, which is nothing the caller did too much of.
     ("overloaded", Code::ResourceExhausted, 503),
@@ -122,23 +130,50 @@ impl From<ApiError> for Refusal {
             ApiError::RunIdConflict(id) => refusal.with("runId", id.to_string()),
             ApiError::NoSuchApproval(id) => refusal.with("approvalId", id),
             ApiError::CommandIdConflict(id) => refusal.with("commandId", id),
-            ApiError::ToolsNotConfigured(tools) => refusal.with("toolIds", tools.join(", ").replace('`', "")),
+            ApiError::ToolsNotConfigured(tools) => refusal.with(DETAIL_TOOLS, tools.join(", ").replace('`', "")),
             ApiError::ScopeMissing(scope) => refusal.with("scope", scope),
             ApiError::Overloaded { retry_after_ms } => {
-                refusal.with(DETAIL_RETRY, retry_after_ms.div_ceil(1_000).to_string())
+                refusal.with(DETAIL_RETRY, retry_after_ms.div_ceil(1_000).to_string()).with(DETAIL_METER, "runs-active")
             }
+            ApiError::CursorUnknown { last_seq, .. } => {
+                refusal.with(DETAIL_FIELD, "after_seq").with("lastSeq", last_seq.to_string())
+            }
+            ApiError::Denied(denial) => of_denial(refusal, &denial),
             ApiError::Replay(_) => refusal.with(DETAIL_FIELD, "at_seq"),
             ApiError::JournalCorrupt { run_id, seq, .. } => {
                 refusal.with("runId", run_id.to_string()).with("seq", seq.to_string())
             }
-            ApiError::Denied(_)
-            | ApiError::DeniedBefore { .. }
+            ApiError::DeniedBefore { .. }
             | ApiError::Draining
             | ApiError::AnswerPending
             | ApiError::Unsealable(_)
             | ApiError::Store(_)
             | ApiError::Internal(_) => refusal,
         }
+    }
+}
+
+// The field that a denial is about, or the question it is about.
+fn of_denial(refusal: Refusal, denial: &Denial) -> Refusal {
+    match denial {
+        Denial::NoSuchBranch(_) => refusal.with(DETAIL_FIELD, "choose_branch.branch_id"),
+        Denial::NoSuchStep => refusal.with(DETAIL_FIELD, "step_id"),
+        Denial::OverrideNotAllowed(_) => refusal.with(DETAIL_FIELD, "retry_with_changes.overrides_json"),
+        Denial::DecisionNotAllowed => refusal.with(DETAIL_FIELD, "decision"),
+        Denial::ReasonRequired | Denial::ReasonTooLong => refusal.with(DETAIL_FIELD, "reason"),
+        Denial::StaleRevision { actual, .. } => refusal.with("lastSeq", actual.to_string()),
+        Denial::NotAnApprover(id)
+        | Denial::NoSuchApproval(id)
+        | Denial::ApprovalClosed(id)
+        | Denial::ApprovalSubjectChanged(id) => refusal.with("approvalId", id.to_string()),
+        Denial::RunTerminal(_)
+        | Denial::InvalidStatusForPause(_)
+        | Denial::InvalidStatusForResume(_)
+        | Denial::InvalidStatusForBranch(_)
+        | Denial::InvalidStatusForRetry(_)
+        | Denial::InvalidStatusForStep(_)
+        | Denial::ForkWithoutFreshId
+        | Denial::NotAuthorized { .. } => refusal,
     }
 }
 
@@ -204,10 +239,21 @@ pub fn to_status(refusal: &Refusal) -> Status {
         details.set_retry_info(Some(delay));
     }
     let (kind, name) = subject(refusal);
-    if grpc == Code::InvalidArgument {
-        details.add_bad_request_violation(refusal.detail(DETAIL_FIELD).unwrap_or_default(), &message);
-    } else if grpc == Code::FailedPrecondition {
-        details.add_precondition_failure_violation(&code, name, &message);
+    if let Some(field) = refusal.detail(DETAIL_FIELD) {
+        details.add_bad_request_violation(field, &message);
+    }
+    if let Some(meter) = refusal.detail(DETAIL_METER) {
+        details.add_quota_failure_violation(meter, &message);
+    }
+    if grpc == Code::FailedPrecondition {
+        match refusal.detail(DETAIL_TOOLS) {
+            Some(tools) => tools.split(", ").for_each(|tool| {
+                details.add_precondition_failure_violation(&code, tool, "no executor is configured for it");
+            }),
+            None => {
+                details.add_precondition_failure_violation(&code, name, &message);
+            }
+        }
     } else if matches!(grpc, Code::NotFound | Code::AlreadyExists) {
         details.set_resource_info(kind, name, "", &message);
     }
@@ -240,8 +286,12 @@ fn retry_after(refusal: &Refusal) -> Option<Duration> {
 
 // The type and name of what a refusal is about, the most precise first.
 fn subject(refusal: &Refusal) -> (&'static str, String) {
-    const KINDS: [(&str, &str); 3] =
-        [("approvalId", "signalbox.v1.Approval"), ("commandId", "signalbox.v1.Command"), ("runId", "signalbox.v1.Run")];
+    const KINDS: [(&str, &str); 4] = [
+        ("callId", "signalbox.v1.Call"),
+        ("approvalId", "signalbox.v1.Approval"),
+        ("commandId", "signalbox.v1.Command"),
+        ("runId", "signalbox.v1.Run"),
+    ];
     KINDS
         .into_iter()
         .find_map(|(key, kind)| refusal.detail(key).map(|name| (kind, name.to_owned())))
@@ -317,6 +367,8 @@ mod tests {
                 412 => &[Code::FailedPrecondition],
                 402 | 413 | 429 => &[Code::ResourceExhausted],
                 503 => &[Code::Unavailable],
+                501 => &[Code::Unimplemented],
+                504 => &[Code::DeadlineExceeded],
                 other => panic!("{code}: {other} is not in the requirement"),
             };
             assert!(expected.contains(&grpc), "{code}: {http} with {grpc:?}");

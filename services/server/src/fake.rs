@@ -96,6 +96,8 @@ struct State {
     submissions: Vec<Submission>,
     commands: Vec<(CommandId, RunCommand)>,
     filters: Vec<RunFilter>,
+    unready: bool,
+    hanging: Option<Arc<()>>,
 }
 
 /// The node.
@@ -120,6 +122,23 @@ impl FakeNode {
     /// What `watch` replays from the cursor on, and `export` gives.
     pub(crate) fn record(&self, journal: Vec<StoredEvent>) {
         self.0.lock().unwrap().journal = journal;
+    }
+    /// From now on nothing is answered.
+    pub(crate) fn hang(&self) {
+        self.0.lock().unwrap().hanging = Some(Arc::default());
+    }
+    /// True once nobody waits for what is not answered any more.
+    pub(crate) async fn until_given_up(&self, within: std::time::Duration) -> bool {
+        let given_up = async {
+            while self.0.lock().unwrap().hanging.as_ref().is_some_and(|held| Arc::strong_count(held) > 1) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(within, given_up).await.is_ok()
+    }
+    /// Whether the node says that it is ready.
+    pub(crate) fn ready(&self, ready: bool) {
+        self.0.lock().unwrap().unready = !ready;
     }
     /// The next `watch` reads from here instead of the journal.
     pub(crate) fn watch_from(&self, source: mpsc::Receiver<Result<WatchItem, ApiError>>) {
@@ -154,6 +173,10 @@ impl FakeNode {
 
 #[async_trait]
 impl RunApi for FakeNode {
+    fn is_ready(&self) -> bool {
+        !self.0.lock().unwrap().unready
+    }
+
     async fn submit(
         &self,
         caller: &Caller,
@@ -171,6 +194,10 @@ impl RunApi for FakeNode {
     }
 
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
+        let hanging = self.0.lock().unwrap().hanging.clone();
+        if let Some(_held) = hanging {
+            std::future::pending::<()>().await;
+        }
         self.find(caller, run_id)
     }
 
@@ -312,6 +339,10 @@ impl RunApi for FakeNode {
         let mut state = self.0.lock().unwrap();
         if let Some(source) = state.watch.take() {
             return Ok(source);
+        }
+        let last_seq = state.journal.len() as u64;
+        if after_seq > last_seq {
+            return Err(ApiError::CursorUnknown { after_seq, last_seq });
         }
         let (sender, receiver) = mpsc::channel(state.journal.len().max(1));
         for event in state.journal.iter().filter(|event| event.seq > after_seq) {

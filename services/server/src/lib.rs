@@ -6,14 +6,16 @@
 pub mod api;
 mod convert;
 pub mod errors;
+mod health;
 pub mod identity;
 mod page;
 mod serve;
 mod service;
+mod transport;
 mod validate;
 mod watch;
 
-pub use serve::{Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, serve};
+pub use serve::{ANSWER_BYTES_MAX, Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, serve};
 pub use validate::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
 pub use watch::WatchLimits;
 

@@ -8,18 +8,23 @@ use std::time::Duration;
 use signalbox_ports::clock::Ids;
 use signalbox_proto::v1;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
+use signalbox_tls::{AcceptLimits, ServerTls, incoming};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tonic::transport::server::TcpIncoming;
-use tonic_health::ServingStatus;
+use tonic::server::NamedService;
+use tonic::service::Routes;
 
 use crate::api::RunApi;
+use crate::health;
 use crate::identity::{Identify, IdentityNotConfigured, check_listen};
 use crate::service::Runs;
+use crate::transport::Deadlines;
 use crate::watch::WatchLimits;
 
 /// Largest message that is accepted, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Largest message that is sent, in bytes: the envelope of a big run.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Requests of one connection that are worked on at once.
 const REQUESTS_PER_CONNECTION_MAX: usize = 256;
 /// Streams one connection may have open.
@@ -30,6 +35,8 @@ const HEADER_BYTES_MAX: u32 = 16 << 10;
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(30);
 /// How long it has to answer.
 const KEEPALIVE_WITHIN: Duration = Duration::from_secs(10);
+/// After so long a connection takes no new requests, so that clients spread over nodes that came later. Streams go on.
+const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// How long requests in work may take once the server drains.
 const DRAIN_WITHIN: Duration = Duration::from_secs(20);
 
@@ -59,6 +66,8 @@ pub struct Edge {
     pub ids: Arc<dyn Ids>,
     /// Bounds.
     pub limits: ServeLimits,
+    /// Certificates; without any, what is said can be read along the way.
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 /// Why serving did not begin or did not go on.
@@ -124,39 +133,33 @@ pub(crate) async fn serve_watched(
     let listen = listener.local_addr().map_err(|source| ServeError::Listen { listen: unknown, source })?;
     check_listen(listen, edge.identity.as_ref())?;
     let (drain, draining) = watch::channel(false);
-    let runs = Runs {
-        api: edge.api,
-        identity: edge.identity,
-        ids: edge.ids,
-        watch_limits: edge.limits.watch,
-        watches,
-        draining,
-    };
-    let runs = RunServiceServer::new(runs).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let (health, health_service) = tonic_health::server::health_reporter();
-    let name = name_of(&runs);
-    health.set_service_status(name, ServingStatus::Serving).await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(v1::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
+    health::tell(&health, &SERVICES, edge.api.is_ready()).await;
+    let well = health::follow(health, &SERVICES, edge.api.clone(), draining.clone());
+    let tls = edge.tls.clone();
+    let routes = routes(edge, watches, draining.clone())?.add_service(health_service);
     let stop = async {
         shutdown.await;
-        health.set_service_status("", ServingStatus::NotServing).await;
-        health.set_service_status(name, ServingStatus::NotServing).await;
         drain.send_replace(true);
     };
-    let mut stopped = drain.subscribe();
+    let mut stopped = draining;
     let serving = tonic::transport::Server::builder()
         .concurrency_limit_per_connection(REQUESTS_PER_CONNECTION_MAX)
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
         .http2_keepalive_timeout(Some(KEEPALIVE_WITHIN))
-        .add_service(health_service)
-        .add_service(reflection)
-        .add_service(runs)
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop);
+        .max_connection_age(CONNECTION_AGE_MAX)
+        .layer(Deadlines)
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming(listener, tls, AcceptLimits::default()), stop);
+    let serving = async {
+        tokio::select! {
+            result = serving => result,
+            // Health has its last word when the server drains, and the serving goes on to its end.
+            () = async { well.await; std::future::pending().await } => Ok(()),
+        }
+    };
     tokio::select! {
         result = serving => result.map_err(ServeError::from),
         () = async {
@@ -170,7 +173,25 @@ pub(crate) async fn serve_watched(
     }
 }
 
-// The name under which a service is known to health checks.
-fn name_of<S: tonic::server::NamedService>(_service: &S) -> &'static str {
-    S::NAME
+/// The services that health knows by name.
+const SERVICES: [&str; 1] = [<RunServiceServer<Runs> as NamedService>::NAME];
+
+/// Everything that is answered at the port, whatever protocol it is asked in.
+fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) -> Result<Routes, ServeError> {
+    let runs = Runs {
+        api: edge.api,
+        identity: edge.identity,
+        ids: edge.ids,
+        watch_limits: edge.limits.watch,
+        watches,
+        draining,
+    };
+    let runs = RunServiceServer::new(runs)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(v1::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    Ok(Routes::new(runs).add_service(reflection))
 }

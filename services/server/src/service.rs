@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
+use prost::Message;
 use signalbox_domain::identity::Visibility;
 use signalbox_domain::ids::{ApprovalId, CallId, CommandId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::CommandAnswer;
@@ -22,9 +23,10 @@ use tonic::{Request, Response, Status};
 use crate::api::{ApiError, Caller, ErrorKind, RunApi};
 use crate::errors::Refusal;
 use crate::identity::Identify;
+use crate::serve::ANSWER_BYTES_MAX;
 use crate::validate::Steering;
 use crate::watch::{Relay, WatchLimits};
-use crate::{convert, errors, page, validate};
+use crate::{convert, errors, page, transport, validate};
 
 /// Most events one message of an export holds.
 const EXPORT_EVENTS_MAX: usize = 100;
@@ -90,14 +92,14 @@ impl Runs {
 
     async fn watch(&self, request: Request<v1::WatchRunRequest>) -> Result<WatchStream, Refusal> {
         let caller = self.caller(request.metadata()).await?;
+        let deadline = transport::deadline_of(request.metadata())?;
         let request = request.into_inner();
         let run_id = validate::id("run_id", &request.run_id)?;
         let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
-            return Err(Refusal::new(
-                ErrorKind::Overloaded,
-                "too-many-watches",
-                "too many watches are open; try later",
-            ));
+            let message = "too many watches are open; try later";
+            return Err(
+                Refusal::new(ErrorKind::Overloaded, "too-many-watches", message).with(errors::DETAIL_METER, "watches")
+            );
         };
         let source = self.api.watch(&caller, run_id, request.after_seq).await?;
         let relay = Relay {
@@ -107,7 +109,7 @@ impl Runs {
             draining: self.draining.clone(),
             permit,
         };
-        Ok(relay.start(source).boxed())
+        Ok(transport::until(deadline, relay.start(source)).boxed())
     }
 
     async fn control(&self, request: Request<v1::ControlRunRequest>) -> Result<v1::ControlRunResponse, Refusal> {
@@ -168,14 +170,14 @@ impl Runs {
     }
 
     async fn verify(&self, request: Request<v1::VerifyRunRequest>) -> Result<v1::VerifyRunResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let (tenant, run_key, events) = self.journal(&caller, run_id).await?;
         Ok(convert::report(verify(&tenant, run_key, &events)))
     }
 
     async fn explain(&self, request: Request<v1::ExplainRunRequest>) -> Result<v1::ExplainRunResponse, Refusal> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(request.metadata()).await?;
         let run_id: RunId = validate::id("run_id", &request.get_ref().run_id)?;
         let call_id: Option<CallId> = validate::optional_id("call_id", &request.get_ref().call_id)?;
         let (_, _, events) = self.journal(&caller, run_id).await?;
@@ -277,6 +279,19 @@ fn answer<T>(result: Result<T, Refusal>) -> Result<Response<T>, Status> {
     result.map(Response::new).map_err(|error| errors::to_status(&error))
 }
 
+/// The same for an answer that may be larger than what is sent.
+fn bounded<T: Message>(result: Result<T, Refusal>) -> Result<Response<T>, Status> {
+    answer(result.and_then(|message| {
+        let bytes = message.encoded_len();
+        if bytes <= ANSWER_BYTES_MAX {
+            return Ok(message);
+        }
+        let text =
+            format!("the answer has {bytes} bytes and {ANSWER_BYTES_MAX} are sent at most; export the run instead");
+        Err(Refusal::new(ErrorKind::Invalid, "answer-too-large", text).with("bytesMax", ANSWER_BYTES_MAX.to_string()))
+    }))
+}
+
 #[tonic::async_trait]
 impl RunService for Runs {
     type WatchRunStream = WatchStream;
@@ -289,10 +304,10 @@ impl RunService for Runs {
         answer(self.submit(request).await)
     }
     async fn get_run(&self, request: Request<v1::GetRunRequest>) -> Result<Response<v1::GetRunResponse>, Status> {
-        answer(self.get(request).await)
+        bounded(self.get(request).await)
     }
     async fn list_runs(&self, request: Request<v1::ListRunsRequest>) -> Result<Response<v1::ListRunsResponse>, Status> {
-        answer(self.list(request).await)
+        bounded(self.list(request).await)
     }
     async fn watch_run(&self, request: Request<v1::WatchRunRequest>) -> Result<Response<WatchStream>, Status> {
         answer(self.watch(request).await)
@@ -307,7 +322,7 @@ impl RunService for Runs {
         &self,
         request: Request<v1::ReplayRunRequest>,
     ) -> Result<Response<v1::ReplayRunResponse>, Status> {
-        answer(self.replay(request).await)
+        bounded(self.replay(request).await)
     }
     async fn export_run(&self, request: Request<v1::ExportRunRequest>) -> Result<Response<ExportStream>, Status> {
         answer(self.export(request).await)
@@ -322,7 +337,7 @@ impl RunService for Runs {
         &self,
         request: Request<v1::ExplainRunRequest>,
     ) -> Result<Response<v1::ExplainRunResponse>, Status> {
-        answer(self.explain(request).await)
+        bounded(self.explain(request).await)
     }
     async fn list_approvals(
         &self,

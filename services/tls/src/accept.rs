@@ -113,10 +113,7 @@ async fn accept_private(
 }
 
 /// The next connection; `None` once nobody takes any.
-async fn next(
-    listener: &TcpListener,
-    ready: &mpsc::Sender<io::Result<Connection>>,
-) -> Option<(TcpStream, SocketAddr)> {
+async fn next(listener: &TcpListener, ready: &mpsc::Sender<io::Result<Connection>>) -> Option<(TcpStream, SocketAddr)> {
     loop {
         let accepted = tokio::select! {
             () = ready.closed() => return None,

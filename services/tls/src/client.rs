@@ -76,9 +76,9 @@ impl Built for Connector {
         };
         let mut config = match &contents.pair {
             None => config.with_no_client_auth(),
-            Some((cert, key)) => config
-                .with_client_auth_cert(cert.certificates()?, key.key()?)
-                .map_err(|error| key.unusable(error))?,
+            Some((cert, key)) => {
+                config.with_client_auth_cert(cert.certificates()?, key.key()?).map_err(|error| key.unusable(error))?
+            }
         };
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(Self(TlsConnector::from(Arc::new(config))))

@@ -8,6 +8,8 @@ mod client;
 mod error;
 mod files;
 mod server;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 

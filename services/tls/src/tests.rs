@@ -1,71 +1,36 @@
 //! Both ends against each other, with certificates made on the spot.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::StreamExt as _;
 
+use crate::testing::Authority;
 use crate::{AcceptLimits, ClientConnection, ClientFiles, ClientTls, Connection, ServerFiles, ServerTls, incoming};
 
-/// An authority that signs certificates for `localhost`.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    /// Writes `NAME.pem` and `NAME.key`, valid until the end of a year.
-    fn issue(&self, folder: &Path, name: &str, until: i32) {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
-        params.not_after = rcgen::date_time_ymd(until, 12, 31);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.0).unwrap();
-        std::fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
-        std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
-    }
-
-    fn write(&self, path: &Path) {
-        std::fs::write(path, self.0.pem()).unwrap();
-    }
-}
-
-const FAR: i32 = 2999;
-
-/// A folder with `ca.pem` and, of that authority, `server`.
+/// An authority in a folder of its own.
 struct Place {
-    folder: TempDir,
+    _folder: TempDir,
     authority: Authority,
 }
 
 impl Place {
     fn new() -> Self {
-        let (folder, authority) = (TempDir::new().unwrap(), Authority::new());
-        authority.write(&folder.path().join("ca.pem"));
-        authority.issue(folder.path(), "server", FAR);
-        Self { folder, authority }
+        let folder = TempDir::new().unwrap();
+        let authority = Authority::new(folder.path());
+        Self { _folder: folder, authority }
     }
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-    fn server_files(&self) -> ServerFiles {
-        ServerFiles { cert: self.path("server.pem"), key: self.path("server.key"), client_ca: None }
+        self.authority.path(name)
     }
     /// A client that trusts this authority, with its certificate of a name.
     fn client(&self, name: Option<&str>) -> ClientTls {
-        let cert = name.map(|name| self.path(&format!("{name}.pem")));
-        let key = name.map(|name| self.path(&format!("{name}.key")));
-        ClientTls::load(ClientFiles { ca: Some(self.path("ca.pem")), cert, key }).unwrap()
+        ClientTls::load(self.authority.client(name)).unwrap()
     }
 }
 
@@ -106,7 +71,7 @@ async fn talks(client: &ClientTls, host: &str, port: u16) -> io::Result<ClientCo
 #[tokio::test]
 async fn a_server_is_trusted_by_its_authority_and_its_name_and_for_nothing_else() {
     let (place, elsewhere) = (Place::new(), Place::new());
-    let (port, _) = echo(place.server_files(), AcceptLimits::default()).await;
+    let (port, _) = echo(place.authority.server("server"), AcceptLimits::default()).await;
     talks(&place.client(None), "localhost", port).await.unwrap();
     assert!(talks(&elsewhere.client(None), "localhost", port).await.is_err(), "another authority");
     assert!(talks(&place.client(None), "example.org", port).await.is_err(), "another name");
@@ -118,31 +83,29 @@ async fn a_server_is_trusted_by_its_authority_and_its_name_and_for_nothing_else(
 #[tokio::test]
 async fn a_certificate_that_has_run_out_is_refused_at_either_end() {
     let place = Place::new();
-    place.authority.issue(place.folder.path(), "old", 2001);
-    let files = ServerFiles { cert: place.path("old.pem"), key: place.path("old.key"), client_ca: None };
-    let (port, _) = echo(files, AcceptLimits::default()).await;
+    place.authority.issue_until("old", 2001);
+    let (port, _) = echo(place.authority.server("old"), AcceptLimits::default()).await;
     assert!(talks(&place.client(None), "localhost", port).await.is_err(), "the server's");
-    let mutual = ServerFiles { client_ca: Some(place.path("ca.pem")), ..place.server_files() };
-    let (port, _) = echo(mutual, AcceptLimits::default()).await;
+    let (port, _) = echo(place.authority.mutual("server"), AcceptLimits::default()).await;
     assert!(talks(&place.client(Some("old")), "localhost", port).await.is_err(), "the client's");
 }
 
 #[tokio::test]
 async fn where_client_certificates_are_asked_for_nobody_gets_in_without_one_of_that_authority() {
     let (place, elsewhere) = (Place::new(), Place::new());
-    place.authority.issue(place.folder.path(), "client", FAR);
-    elsewhere.authority.issue(place.folder.path(), "stranger", FAR);
-    let files = ServerFiles { client_ca: Some(place.path("ca.pem")), ..place.server_files() };
-    let (port, _) = echo(files, AcceptLimits::default()).await;
+    place.authority.issue("client");
+    elsewhere.authority.issue("stranger");
+    let (port, _) = echo(place.authority.mutual("server"), AcceptLimits::default()).await;
     talks(&place.client(Some("client")), "localhost", port).await.unwrap();
     assert!(talks(&place.client(None), "localhost", port).await.is_err(), "none");
-    assert!(talks(&place.client(Some("stranger")), "localhost", port).await.is_err(), "a stranger's");
+    let stranger = ClientFiles { ca: Some(place.path("ca.pem")), ..elsewhere.authority.client(Some("stranger")) };
+    assert!(talks(&ClientTls::load(stranger).unwrap(), "localhost", port).await.is_err(), "a stranger's");
 }
 
 #[tokio::test]
 async fn changed_files_are_used_by_new_connections_while_old_ones_go_on_and_broken_ones_change_nothing() {
     let place = Place::new();
-    let (port, tls) = echo(place.server_files(), AcceptLimits::default()).await;
+    let (port, tls) = echo(place.authority.server("server"), AcceptLimits::default()).await;
     let mut old = talks(&place.client(None), "localhost", port).await.unwrap();
 
     std::fs::write(place.path("server.pem"), "-----BEGIN CERTIFICATE-----\nhalf of").unwrap();
@@ -151,28 +114,27 @@ async fn changed_files_are_used_by_new_connections_while_old_ones_go_on_and_brok
     assert_eq!(tls.refresh(), Ok(false), "told once");
     talks(&place.client(None), "localhost", port).await.unwrap();
 
-    let other = Authority::new();
-    other.issue(place.folder.path(), "server", FAR);
-    other.write(&place.path("other.pem"));
+    let own = std::fs::read(place.path("ca.pem")).unwrap();
+    let before = place.client(None);
+    let other = Authority::new(place.authority.path("").as_path());
     assert_eq!((tls.refresh(), tls.refresh()), (Ok(true), Ok(false)));
-    assert!(talks(&place.client(None), "localhost", port).await.is_err(), "the old authority");
-    let files = ClientFiles { ca: Some(place.path("other.pem")), ..ClientFiles::default() };
-    let client = ClientTls::load(files).unwrap();
-    talks(&client, "localhost", port).await.unwrap();
+    talks(&place.client(None), "localhost", port).await.unwrap();
     repeats(&mut old).await.unwrap();
 
     // The client looks at its own files too, before each connection.
-    place.authority.issue(place.folder.path(), "server", FAR);
-    place.authority.write(&place.path("other.pem"));
-    assert_eq!(tls.refresh(), Ok(true));
-    talks(&client, "localhost", port).await.unwrap();
+    talks(&before, "localhost", port).await.unwrap();
+    std::fs::write(other.path("ca.pem"), own).unwrap();
+    assert!(talks(&before, "localhost", port).await.is_err(), "the old authority");
 }
 
 #[tokio::test]
 async fn files_are_looked_at_without_being_told() {
     let place = Place::new();
-    let (port, _) = echo(place.server_files(), AcceptLimits::default()).await;
-    Authority::new().issue(place.folder.path(), "server", FAR);
+    let (port, _) = echo(place.authority.server("server"), AcceptLimits::default()).await;
+    let elsewhere = Place::new();
+    for name in ["server.pem", "server.key"] {
+        std::fs::copy(elsewhere.path(name), place.path(name)).unwrap();
+    }
     for _ in 0..200 {
         if talks(&place.client(None), "localhost", port).await.is_err() {
             return;
@@ -186,7 +148,7 @@ async fn files_are_looked_at_without_being_told() {
 async fn whoever_connects_and_says_nothing_or_nonsense_holds_up_nobody() {
     let place = Place::new();
     let limits = AcceptLimits { handshake_within: Duration::from_millis(300), handshakes_max: 4 };
-    let (port, _) = echo(place.server_files(), limits).await;
+    let (port, _) = echo(place.authority.server("server"), limits).await;
     let mut silent = Vec::new();
     for _ in 0..8 {
         silent.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
@@ -208,7 +170,7 @@ async fn whoever_connects_and_says_nothing_or_nonsense_holds_up_nobody() {
 #[test]
 fn files_that_are_of_no_use_are_refused_with_a_code_and_without_their_content() {
     let place = Place::new();
-    place.authority.issue(place.folder.path(), "other", FAR);
+    place.authority.issue("other");
     std::fs::write(place.path("empty"), "").unwrap();
     std::fs::write(place.path("big"), vec![b'x'; (1 << 20) + 1]).unwrap();
     let key = std::fs::read_to_string(place.path("server.key")).unwrap();

@@ -1,10 +1,11 @@
 //! Serving tools on a socket.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use signalbox_tls::{AcceptLimits, ServerTls, incoming};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
 use crate::limits::HTTP2_WINDOW;
@@ -33,6 +34,7 @@ impl ServeError {
 /// running after that is cancelled.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Arc<ServerTls>>,
     server: ToolServer,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
@@ -46,7 +48,7 @@ pub async fn serve(
     };
     let serving = builder()
         .add_service(server.service())
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), graceful);
+        .serve_with_incoming_shutdown(incoming(listener, tls, AcceptLimits::default()), graceful);
     let hurry = async {
         // An error means that serving has ended, which the other branch sees.
         if begun.await.is_err() {

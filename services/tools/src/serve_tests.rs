@@ -29,7 +29,7 @@ async fn a_server_that_shuts_down_finishes_its_calls_and_refuses_new_ones() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(crate::serve(listener, server.clone(), async {
+    let serving = tokio::spawn(crate::serve(listener, None, server.clone(), async {
         let _ = stopped.await;
     }));
     let clock = Arc::new(HandClock::default());

@@ -79,7 +79,7 @@ pub(crate) async fn run(args: DemoArgs, out: &mut Out) -> Result<(), Failure> {
     let mut station = start(&args.data, None, None).await?;
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = signalbox_server::bind(any_port, &identity).await.map_err(|error| serve_failed(&error))?;
-    let serving = Serving::start(&station, listener, Arc::new(identity), ServeLimits::default())?;
+    let serving = Serving::start(&station, listener, Arc::new(identity), ServeLimits::default(), None)?;
     let client = Connection::to(format!("http://{}", serving.listen)).open().await?;
 
     let (node, blobs, clock) = (station.node.clone(), station.blobs.clone(), station.clock.clone());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use signalbox_server::identity::{DevIdentity, Identify, check_listen};
+use signalbox_tls::ServerFiles;
 use tokio::net::TcpListener;
 
 use super::store::store_address;
@@ -14,7 +15,7 @@ use crate::args::DATA_DEFAULT;
 use crate::config::{Config, LISTEN_DEFAULT, StoreAddress};
 use crate::failure::Failure;
 use crate::output::{Out, warn};
-use crate::wire::{Serving, asked_to_end, bundled_tools, serve_failed, server_ended, shut_down, start};
+use crate::wire::{Serving, asked_to_end, bundled_tools, serve_failed, server_ended, server_tls, shut_down, start};
 
 /// `serve`.
 #[derive(Debug, Args)]
@@ -45,7 +46,31 @@ pub(crate) enum ToolsCommand {
         /// The folder that the tools keep their files in.
         #[arg(long, default_value = DATA_DEFAULT, value_name = "DIR")]
         data: PathBuf,
+        /// Certificates; without any, it speaks in clear.
+        #[command(flatten)]
+        tls: TlsArgs,
     },
+}
+
+/// Certificates of a server.
+#[derive(Debug, Args)]
+pub(crate) struct TlsArgs {
+    /// The certificate, followed by those that lead to its authority, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Authorities of client certificates, in PEM: whoever has none of theirs is refused. Only with this may an address
+    /// be listened on that other machines reach.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    fn files(self) -> Option<ServerFiles> {
+        Some(ServerFiles { cert: self.tls_cert?, key: self.tls_key?, client_ca: self.tls_client_ca })
+    }
 }
 
 /// Serves runs until the process is asked to end.
@@ -60,9 +85,10 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
 
     // The address first: one that may not be served, or is taken, is found out before the data folder is touched.
     let identity = development_identity()?;
+    let tls = server_tls(from_file.and_then(Config::tls_files), listen)?;
     let listener = signalbox_server::bind(listen, identity.as_ref()).await.map_err(|error| serve_failed(&error))?;
     let mut station = start(&data, store.as_ref(), from_file).await?;
-    let mut serving = Serving::start(&station, listener, identity, limits)?;
+    let mut serving = Serving::start(&station, listener, identity, limits, tls)?;
     warn(
         "development-identity",
         &format!("everybody who reaches {} on this machine is the platform's operator", serving.listen),
@@ -91,20 +117,28 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
 
 /// Serves the bundled tools until the process is asked to end.
 pub(crate) async fn tools(command: ToolsCommand, out: &mut Out) -> Result<(), Failure> {
-    let ToolsCommand::Serve { listen, data } = command;
-    // Nobody is identified here either, and a tool that is reached past the gate is not governed at all.
-    check_listen(listen, development_identity()?.as_ref()).map_err(|error| serve_failed(&error.into()))?;
+    let ToolsCommand::Serve { listen, data, tls } = command;
+    let files = tls.files();
+    let is_closed = files.as_ref().is_some_and(|files| files.client_ca.is_some());
+    // Unless its clients show certificates nobody is identified here either, and a tool that is reached past the gate is
+    // not governed at all.
+    if !is_closed {
+        check_listen(listen, development_identity()?.as_ref()).map_err(|error| serve_failed(&error.into()))?;
+    }
+    let tls = server_tls(files, listen)?;
     let listener = TcpListener::bind(listen)
         .await
         .map_err(|error| Failure::new("listen-failed", format!("cannot listen on {listen}: {error}")))?;
     let listen = listener.local_addr().map_err(|error| Failure::new("listen-failed", error.to_string()))?;
-    warn("development-identity", &format!("everybody who reaches {listen} on this machine can call these tools"));
+    if !is_closed {
+        warn("development-identity", &format!("everybody who reaches {listen} on this machine can call these tools"));
+    }
     if out.is_json() {
         out.json(&json!({ "listen": listen, "data": data }))?;
     } else {
         out.line(&format!("the bundled tools listen on {listen} and keep their files in {}", data.display()))?;
     }
-    signalbox_tools::serve(listener, bundled_tools(&data, Vec::new()), asked_to_end())
+    signalbox_tools::serve(listener, tls, bundled_tools(&data, Vec::new()), asked_to_end())
         .await
         .map_err(|error| Failure::new(error.code(), error.to_string()))
 }

@@ -83,7 +83,7 @@ fn echo() -> String {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             let tools: [std::sync::Arc<dyn Tool>; 1] = [std::sync::Arc::new(Echo)];
-            signalbox_tools::serve(listener, ToolServer::new(tools), std::future::pending()).await.unwrap();
+            signalbox_tools::serve(listener, None, ToolServer::new(tools), std::future::pending()).await.unwrap();
         });
     });
     format!("http://{address}")

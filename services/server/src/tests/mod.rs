@@ -3,8 +3,11 @@
 mod approvals;
 mod duplicates;
 mod errors;
+mod explaining;
 mod fuzz;
+mod raw;
 mod requests;
+mod transport;
 mod watching;
 
 use std::sync::Arc;
@@ -94,6 +97,7 @@ async fn fixture_with(stall: Duration) -> Fixture {
         api: node.clone(),
         identity: Arc::new(Claims),
         ids: Arc::new(RandomIds),
+        tls: None,
         limits: ServeLimits { watches_max: WATCHES_MAX as usize, watch: WatchLimits { buffer: 2, stall } },
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

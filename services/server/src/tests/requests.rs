@@ -226,15 +226,6 @@ async fn the_size_of_a_page_is_bounded_and_statuses_must_exist() {
 }
 
 #[tokio::test]
-async fn a_message_beyond_four_mebibytes_is_refused_unread() {
-    let mut fixture = fixture().await;
-    let request = submit(&" ".repeat((4 << 20) + 1));
-    let refused = fixture.client.submit_run(request).await.unwrap_err();
-    assert_eq!(refused.code(), Code::OutOfRange);
-    assert!(fixture.node.submissions().is_empty());
-}
-
-#[tokio::test]
 async fn the_envelope_is_shown_from_operators_of_the_tenant_up() {
     let mut fixture = with_a_run().await;
     for (role, shown) in [("customer", false), ("creator", false), ("tenant-operator", true)] {

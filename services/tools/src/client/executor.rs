@@ -111,9 +111,12 @@ impl Executor {
         not_after: BootInstant,
         progress: &mpsc::Sender<CallProgress>,
     ) -> (Ended, Kept) {
-        let deadline = Instant::now() + Duration::from_millis(message.timeout_ms);
+        let remaining = Duration::from_millis(message.timeout_ms);
+        let deadline = Instant::now() + remaining;
         let fate = Arc::new(Fate::default());
         let mut request = Request::new(message);
+        // So that whoever stands between, and the executor's own transport, work no longer for nobody.
+        request.set_timeout(remaining);
         let dispatch = Dispatch { clock: Arc::clone(&self.clock), not_after, fate: Arc::clone(&fate) };
         request.extensions_mut().insert(dispatch);
         let mut client = self.client.clone();
@@ -236,7 +239,7 @@ impl Executor {
     /// What the executor knows of a call.
     pub(super) async fn outcome(&self, call: CallId) -> KnownOutcome {
         let began = self.clock.boot();
-        let request = v1::OutcomeRequest { call_id: call.to_string() };
+        let request = short(v1::OutcomeRequest { call_id: call.to_string() }, SHORT_ANSWER_MAX);
         let mut client = self.client.clone();
         let Ok(Ok(response)) = timeout(SHORT_ANSWER_MAX, client.outcome(request)).await else {
             tracing::debug!(executor = self.name, %call, "no answer about the outcome of a call");
@@ -257,7 +260,8 @@ impl Executor {
     /// The tools this executor serves.
     pub(super) async fn describe(&self) -> Result<Vec<(ToolId, String, Recovery)>, String> {
         let mut client = self.client.clone();
-        let described = timeout(SHORT_ANSWER_MAX * 2, client.describe(v1::DescribeRequest {})).await;
+        let request = short(v1::DescribeRequest {}, SHORT_ANSWER_MAX * 2);
+        let described = timeout(SHORT_ANSWER_MAX * 2, client.describe(request)).await;
         let response = described.map_err(|_| "no answer in time".to_owned())?.map_err(|status| status.to_string())?;
         super::tools_described(response.get_ref())
     }
@@ -270,8 +274,15 @@ enum Kept {
     No,
 }
 
+/// A request that says how long its answer is waited for.
+fn short<T>(message: T, within: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(within);
+    request
+}
+
 async fn cancel(mut client: ToolExecutorClient<WatchedChannel>, executor: String, call: CallId) {
-    let request = v1::CancelRequest { call_id: call.to_string() };
+    let request = short(v1::CancelRequest { call_id: call.to_string() }, SHORT_ANSWER_MAX);
     match timeout(SHORT_ANSWER_MAX, client.cancel(request)).await {
         Ok(Ok(_)) => {}
         Ok(Err(status)) => tracing::debug!(executor, %call, code = ?status.code(), "a cancellation was not taken"),

@@ -14,6 +14,8 @@ mod tests;
 #[cfg(test)]
 mod tests_hostile;
 #[cfg(test)]
+mod tests_private;
+#[cfg(test)]
 mod tests_transport;
 
 use std::collections::BTreeMap;
@@ -32,10 +34,12 @@ use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit, Tool
 use signalbox_proto::v1;
 use signalbox_proto::v1::tool_executor_client::ToolExecutorClient;
 use signalbox_proto::v1::tool_executor_server::{ToolExecutor, ToolExecutorServer};
+use signalbox_tls::ClientTls;
 use tokio::io::DuplexStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint as Target, Uri};
+use tower::ServiceExt as _;
 
 use self::breaker::Breaker;
 use self::dispatch::WatchedChannel;
@@ -57,13 +61,20 @@ pub enum Endpoint {
     InProcess(ToolServer),
     /// At `http://host:port`.
     Uri(String),
+    /// At `https://host:port`.
+    Secure {
+        /// The address.
+        uri: String,
+        /// Whom to trust there, and the certificate to show.
+        tls: ClientTls,
+    },
 }
 
 /// Why the executors cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// Not an address.
-    #[error("`{0}` is not the address of an executor; use http://host:port")]
+    #[error("`{0}` is not the address of an executor; use http://host:port or https://host:port")]
     Address(String),
     /// It does not answer, or not sensibly.
     #[error("the executor {name} does not describe its tools: {problem}")]
@@ -143,7 +154,8 @@ impl ExecutorClient {
             .into_iter()
             .map(|endpoint| match endpoint {
                 Endpoint::InProcess(server) => Ok(("in-process".to_owned(), in_process(server.service()))),
-                Endpoint::Uri(uri) => remote(&uri).map(|channel| (uri, channel)),
+                Endpoint::Uri(uri) => remote(&uri, None).map(|channel| (uri, channel)),
+                Endpoint::Secure { uri, tls } => remote(&uri, Some(tls)).map(|channel| (uri, channel)),
             })
             .collect();
         Self::bind(channels?, concurrency, clock).await
@@ -201,13 +213,16 @@ fn in_process<E: ToolExecutor>(service: ToolExecutorServer<E>) -> Channel {
 }
 
 /// A channel to an executor elsewhere. It connects at the first call and again whenever it has to.
-fn remote(uri: &str) -> Result<Channel, BindError> {
+fn remote(uri: &str, tls: Option<ClientTls>) -> Result<Channel, BindError> {
     let address = || BindError::Address(crate::wire::short(uri));
     let parsed: Uri = uri.parse().map_err(|_| address())?;
-    if parsed.scheme_str() != Some("http") || parsed.host().is_none() {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    if parsed.scheme_str() != Some(scheme) || parsed.host().is_none() {
         return Err(address());
     }
     let mut connector = HttpConnector::new();
+    // Whether there is TLS above is not its business.
+    connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_MAX));
     // What was handed to the kernel and is not acknowledged within two seconds never arrives.
@@ -216,7 +231,16 @@ fn remote(uri: &str) -> Result<Channel, BindError> {
     let target = with_windows(Target::from(parsed))
         .http2_keep_alive_interval(crate::limits::HEARTBEAT)
         .keep_alive_timeout(crate::limits::HEARTBEAT);
-    Ok(target.connect_with_connector_lazy(connector))
+    let Some(tls) = tls else { return Ok(target.connect_with_connector_lazy(connector)) };
+    let private = tower::service_fn(move |uri: Uri| {
+        let (tls, tcp) = (tls.clone(), connector.clone());
+        async move {
+            let host = uri.host().unwrap_or_default().to_owned();
+            let stream = tcp.oneshot(uri).await.map_err(std::io::Error::other)?;
+            tls.connect(&host, stream.into_inner()).await.map(TokioIo::new)
+        }
+    });
+    Ok(target.connect_with_connector_lazy(private))
 }
 
 fn with_windows(target: Target) -> Target {

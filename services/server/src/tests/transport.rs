@@ -1,0 +1,122 @@
+//! What the transport itself says: deadlines, messages that are too large or none at all, methods that do not exist,
+//! health that follows the node, and TLS in front of it all.
+
+use std::time::Duration;
+
+use signalbox_domain::identity::Visibility;
+use signalbox_proto::v1;
+use tokio::sync::mpsc;
+use tonic::{Code, Request};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_types::StatusExt as _;
+
+use super::{fixture, reason, run_id, with_a_run};
+use crate::fake::event;
+
+fn get() -> v1::GetRunRequest {
+    v1::GetRunRequest { run_id: run_id(1).to_string() }
+}
+
+fn with_timeout<T>(message: T, timeout: &'static str) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("grpc-timeout", timeout.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn a_call_whose_deadline_has_passed_is_not_worked_on() {
+    let mut fixture = with_a_run().await;
+    let submission_json = br#"{"rootAgentId":"ref.research","plan":[]}"#.as_slice().into();
+    let submit = v1::SubmitRunRequest { run_id: String::new(), submission_json };
+    let refused = fixture.client.submit_run(with_timeout(submit, "0m")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused:?}");
+    assert!(fixture.node.submissions().is_empty());
+    assert!(fixture.client.get_run(with_timeout(get(), "30S")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_call_that_takes_longer_than_its_caller_waits_is_given_up() {
+    let mut fixture = with_a_run().await;
+    fixture.node.hang();
+    let refused = fixture.client.get_run(with_timeout(get(), "50m")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused:?}");
+    assert!(fixture.node.until_given_up(Duration::from_secs(20)).await, "the node still works for nobody");
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_deadline_of_its_caller() {
+    let mut fixture = with_a_run().await;
+    let (feed, source) = mpsc::channel(1);
+    fixture.node.watch_from(source);
+    let watch = v1::WatchRunRequest { run_id: run_id(1).to_string(), after_seq: 0 };
+    // The client's own clock would end the wait for the headers only.
+    let mut stream = fixture.client.watch_run(with_timeout(watch, "300m")).await.unwrap().into_inner();
+    let ended = stream.message().await.unwrap_err();
+    assert_eq!((ended.code(), reason(&ended).as_str()), (Code::DeadlineExceeded, "deadline-exceeded"));
+    fixture.until_watches_are_free().await;
+    drop(feed);
+}
+
+#[tokio::test]
+async fn a_cursor_behind_the_last_event_is_refused_with_what_there_is_and_the_last_one_is_not() {
+    let mut fixture = with_a_run().await;
+    fixture.node.record((1..=6).map(|seq| event(seq, Visibility::Customer)).collect());
+    let watch = |after_seq| v1::WatchRunRequest { run_id: run_id(1).to_string(), after_seq };
+    for unknown in [7, 1 << 40, u64::MAX] {
+        let refused = fixture.client.watch_run(watch(unknown)).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused).as_str()), (Code::InvalidArgument, "cursor-unknown"));
+        assert_eq!(refused.get_details_error_info().unwrap().metadata["lastSeq"], "6");
+        assert_eq!(super::field(&refused), "after_seq");
+        fixture.until_watches_are_free().await;
+    }
+    assert!(fixture.client.watch_run(watch(6)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_refused_with_a_code() {
+    let mut fixture = fixture().await;
+    let large =
+        |bytes: usize| v1::SubmitRunRequest { run_id: String::new(), submission_json: vec![b' '; bytes].into() };
+    for (bytes, code) in
+        [((4 << 20) + 1, "message-too-large"), (20 << 20, "message-too-large"), (4_000_000, "json-too-large")]
+    {
+        let refused = fixture.client.submit_run(large(bytes)).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused).as_str()), (Code::ResourceExhausted, code), "{bytes}");
+    }
+    assert!(fixture.node.submissions().is_empty());
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_and_methods_that_do_not_exist_are_refused_with_a_code() {
+    let fixture = with_a_run().await;
+    // A client whose messages are any bytes: `bytes` is encoded as it is.
+    let ask = async |path: &'static str, bytes: Vec<u8>| {
+        let mut grpc = tonic::client::Grpc::new(fixture.channel.clone());
+        grpc.ready().await.unwrap();
+        let path = http::uri::PathAndQuery::from_static(path);
+        grpc.unary(Request::new(bytes), path, super::raw::RawCodec).await.unwrap_err()
+    };
+    let malformed = ask("/signalbox.v1.RunService/GetRun", vec![0xff; 40]).await;
+    assert_eq!((malformed.code(), reason(&malformed).as_str()), (Code::InvalidArgument, "message-malformed"));
+    let not_text = ask("/signalbox.v1.RunService/GetRun", vec![0x0a, 2, 0xc3, 0x28]).await;
+    assert_eq!((not_text.code(), reason(&not_text).as_str()), (Code::InvalidArgument, "message-malformed"));
+    for path in ["/signalbox.v1.RunService/Nothing", "/signalbox.v9.RunService/GetRun", "/x"] {
+        let unknown = ask(path, Vec::new()).await;
+        assert_eq!((unknown.code(), reason(&unknown).as_str()), (Code::Unimplemented, "no-such-method"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn health_follows_what_the_node_says_of_itself_for_the_server_and_for_the_service() {
+    let fixture = with_a_run().await;
+    let mut health = HealthClient::new(fixture.channel.clone());
+    let mut followed =
+        health.watch(HealthCheckRequest { service: "signalbox.v1.RunService".to_owned() }).await.unwrap().into_inner();
+    assert_eq!(followed.message().await.unwrap().unwrap().status, 1);
+    fixture.node.ready(false);
+    assert_eq!(followed.message().await.unwrap().unwrap().status, 2);
+    assert_eq!(health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status, 2);
+    fixture.node.ready(true);
+    assert_eq!(followed.message().await.unwrap().unwrap().status, 1);
+}
