@@ -129,12 +129,13 @@ impl NewRun {
 }
 
 /// Refuses, in every store alike, what must not get into a journal: too many events for one entry, a body that is too
-/// big, and an event that could not be read back, since one of those would end its run for ever.
-pub fn check_events(events: &[StoredEvent]) -> Result<(), StoreError> {
+/// big, and an event that could not be read back, since one of those would end its run for ever. Answers what the events
+/// say when they are read back, so that this is done once.
+pub fn check_events(events: &[StoredEvent]) -> Result<Vec<RunEvent>, StoreError> {
     if events.len() > ENTRY_EVENTS_MAX {
         return Err(StoreError::Poison(format!("one entry may write at most {ENTRY_EVENTS_MAX} events")));
     }
-    events.iter().try_for_each(|event| {
+    let read = events.iter().map(|event| {
         if event.body.len() > EVENT_BODY_BYTES_MAX {
             return Err(StoreError::Poison(format!(
                 "event {} has a body of {} bytes; at most {EVENT_BODY_BYTES_MAX} are allowed",
@@ -142,13 +143,11 @@ pub fn check_events(events: &[StoredEvent]) -> Result<(), StoreError> {
                 event.body.len()
             )));
         }
-        match event.event() {
-            Some(_) => Ok(()),
-            None => {
-                Err(StoreError::Poison(format!("event {} of kind `{}` cannot be read back", event.seq, event.kind)))
-            }
-        }
-    })
+        let unreadable =
+            || StoreError::Poison(format!("event {} of kind `{}` cannot be read back", event.seq, event.kind));
+        event.event().ok_or_else(unreadable)
+    });
+    read.collect()
 }
 
 /// What became of a creation.
@@ -170,6 +169,8 @@ pub enum Created {
 pub struct Appended {
     /// All events, in order.
     pub events: Vec<StoredEvent>,
+    /// What each of them says, read back from its bytes.
+    pub read_back: Vec<RunEvent>,
     /// The row after it.
     pub head: RunHead,
     /// One answer for each ask, in order; an admitted call comes as the proof that lets it be dispatched.
@@ -219,8 +220,12 @@ impl Admitted {
 
 impl Appended {
     /// For implementations of [`Journal`] alone, after their transaction has committed.
-    pub fn accept(accepted: Accepted, append_began: BootInstant) -> Self {
+    pub fn accept(mut accepted: Accepted, append_began: BootInstant) -> Self {
         let run_key = accepted.head.run_key;
+        if accepted.read_back.len() != accepted.events.len() {
+            // An event that cannot be read is not admitted below, and does not fold.
+            accepted.read_back = accepted.events.iter().map_while(StoredEvent::event).collect();
+        }
         let asks = accepted
             .answers
             .into_iter()
@@ -228,7 +233,8 @@ impl Appended {
                 AskAnswer::Refused(refusal) => AskOutcome::Refused(refusal),
                 AskAnswer::Recorded => AskOutcome::Recorded,
                 AskAnswer::Admitted { seq } => {
-                    match accepted.events.iter().find(|e| e.seq == seq).and_then(StoredEvent::event) {
+                    let place = accepted.events.iter().position(|event| event.seq == seq);
+                    match place.and_then(|place| accepted.read_back.get(place)).cloned() {
                         Some(event) => AskOutcome::Admitted(Admitted { event, seq, run_key, append_began }),
                         // Unreachable for an `Accepted` made by `judge`; refusing is the safe reading of anything else.
                         None => AskOutcome::Refused(signalbox_domain::run::append::AskRefusal::Commanded),
@@ -236,7 +242,7 @@ impl Appended {
                 }
             })
             .collect();
-        Self { events: accepted.events, head: accepted.head, asks }
+        Self { events: accepted.events, read_back: accepted.read_back, head: accepted.head, asks }
     }
 }
 

@@ -72,6 +72,10 @@ pub type Permit = tokio::sync::OwnedSemaphorePermit;
 pub trait Tools: Send + Sync + 'static {
     /// The tools that are bound to an executor, with the version each serves (EXE-003).
     fn configured(&self) -> Vec<(ToolId, String)>;
+    /// The version an executor serves of this tool; `None` if none does.
+    fn semver(&self, tool: &ToolId) -> Option<String> {
+        self.configured().into_iter().find(|(configured, _)| configured == tool).map(|(_, semver)| semver)
+    }
     /// What the executor of this tool declares about calls whose outcome is not known (RUN-026). It binds as far as
     /// [`Recovery::as_declared`] lets it; `None` leaves it to the catalog.
     fn declared(&self, _tool: &ToolId) -> Option<Recovery> {

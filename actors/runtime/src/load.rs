@@ -56,6 +56,6 @@ async fn snapshot(journal: &dyn Journal, run: RunKey) -> Result<Option<RunEnvelo
     Ok(envelope.filter(|envelope| envelope.run_key == run && envelope.last_seq == seq))
 }
 
-fn corrupt(run: RunKey, error: &signalbox_domain::run::evolve::FoldError) -> StoreError {
+pub(crate) fn corrupt(run: RunKey, error: &signalbox_domain::run::evolve::FoldError) -> StoreError {
     StoreError::Corrupt { run, seq: error.seq, problem: error.problem.to_owned() }
 }

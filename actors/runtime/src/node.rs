@@ -19,7 +19,7 @@ use signalbox_domain::run::append::{NewEvent, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{RunEvent, RunSubmitted};
-use signalbox_domain::run::evolve::{evolve, submitted_run};
+use signalbox_domain::run::evolve::{evolve, fold, submitted_run};
 use signalbox_domain::run::plan::StepKind;
 use signalbox_domain::run::replay::{At, reconstruct_state_at};
 use signalbox_domain::run::status::RunStatus;
@@ -383,8 +383,13 @@ impl NodeHandle {
             let _ = self.inner.runs.cast(runs::Msg::Poke(run_key));
         }
         let created = created?;
-        if let Created::New { head, .. } = &created {
-            let _ = self.inner.runs.cast(runs::Msg::Own(Box::new(head.clone())));
+        if let Created::New { head, events } = &created {
+            let head = Box::new(head.clone());
+            let _ = self.inner.runs.cast(match fold(events) {
+                Ok(run) => runs::Msg::Born(head, Box::new(run)),
+                // Reading it says what is wrong.
+                Err(_) => runs::Msg::Own(head),
+            });
         }
         Ok((created, envelope.status))
     }

@@ -37,6 +37,8 @@ const DRAIN_FOR: Duration = Duration::from_secs(20);
 pub(crate) enum Msg {
     /// This node has claimed the run.
     Own(Box<RunHead>),
+    /// This node has created the run, and knows what its journal holds.
+    Born(Box<RunHead>, Box<RunEnvelope>),
     /// Something lies in the run's inbox.
     Poke(RunKey),
     /// A call ended whose actor is gone.
@@ -122,6 +124,7 @@ impl Actor for Runs {
     async fn handle(&self, myself: ActorRef<Msg>, message: Msg, state: &mut State) -> Result<(), ActorProcessingErr> {
         match message {
             Msg::Own(head) => state.own(&myself, head.run_key, head.lease_epoch),
+            Msg::Born(head, envelope) => state.born(&myself, &head, envelope).await,
             Msg::Poke(run) => state.poke(&myself, run),
             Msg::Ended(run, call_id) => state.ended(&myself, run, call_id),
             Msg::GovernanceMoved => state.tell_all(|| run::Msg::GovernanceMoved),
@@ -188,6 +191,15 @@ impl State {
         }
         self.held.insert(run, Held { lease_epoch, poked: false, life: Life::Loading });
         self.load(myself, run);
+    }
+
+    async fn born(&mut self, myself: &ActorRef<Msg>, head: &RunHead, envelope: Box<RunEnvelope>) {
+        let run = head.run_key;
+        if self.draining || self.held.contains_key(&run) {
+            return self.own(myself, run, head.lease_epoch);
+        }
+        self.held.insert(run, Held { lease_epoch: head.lease_epoch, poked: false, life: Life::Loading });
+        self.loaded(myself, run, Ok(Some(envelope))).await;
     }
 
     fn load(&mut self, myself: &ActorRef<Msg>, run: RunKey) {

@@ -154,7 +154,7 @@ impl Batch {
             entry.budgets().filter_map(|id| Some((id.clone(), self.meters.get(id)?.clone()))).collect();
         let waits = |id: &CommandId| self.waiting.contains(&(entry.run_key, *id));
         let waiting: BTreeSet<_> = entry.answers.iter().map(|(id, _)| *id).filter(waits).collect();
-        let accepted = judge(
+        let mut accepted = judge(
             Ground {
                 head: run.map(|run| &run.head),
                 changes: &self.changes,
@@ -166,7 +166,7 @@ impl Batch {
             },
             entry,
         )?;
-        check_events(&accepted.events)?;
+        accepted.read_back = check_events(&accepted.events)?;
         self.accept(entry, &accepted, meters);
         Ok(accepted)
     }

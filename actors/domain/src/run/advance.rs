@@ -1,5 +1,8 @@
 //! What follows by itself: starting, timers, branches, expiries, failing, finishing, closing. No calls are made here.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use crate::run::append::{NewEvent, RunProjection};
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{OutputKind, RunEvent, RunFinished};
@@ -11,14 +14,21 @@ use crate::time::UnixMs;
 
 /// Every event that is due at `now`, in order; empty if there is none. Applying them leaves nothing due.
 pub fn advance(run: &RunEnvelope, now: UnixMs) -> Vec<NewEvent> {
-    let Some(first) = next(run, now) else { return Vec::new() };
-    let mut scratch = run.clone();
+    let mut run = Cow::Borrowed(run);
     let mut events = Vec::new();
-    let mut due = Some(first);
-    while let Some(event) = due {
-        evolve(&mut scratch, now.micros(), &event);
+    while let Some(event) = next(&run, now) {
+        evolve(run.to_mut(), now.micros(), &event);
         events.push(NewEvent::system(event));
-        due = next(&scratch, now);
+    }
+    events
+}
+
+/// The same, applied to `run` on the way. Without an event `run` is neither changed nor copied.
+pub fn advance_to(run: &mut Arc<RunEnvelope>, now: UnixMs) -> Vec<NewEvent> {
+    let mut events = Vec::new();
+    while let Some(event) = next(run, now) {
+        evolve(Arc::make_mut(run), now.micros(), &event);
+        events.push(NewEvent::system(event));
     }
     events
 }

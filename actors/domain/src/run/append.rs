@@ -315,6 +315,8 @@ pub struct Accepted {
     pub projection: Option<RunProjection>,
     /// The events, stamped, hashed and in order.
     pub events: Vec<StoredEvent>,
+    /// What those say when they are read back from their bytes, for whoever folds them; empty until somebody has.
+    pub read_back: Vec<RunEvent>,
     /// One answer for each ask, in order.
     pub answers: Vec<AskAnswer>,
     /// The run's row after the entry.
@@ -384,7 +386,7 @@ pub fn judge(ground: Ground<'_>, entry: &Entry) -> Result<Accepted, EntryRefusal
     if entry.park && !answers.iter().any(|answer| matches!(answer, AskAnswer::Admitted { .. })) {
         head.owner = None;
     }
-    Ok(Accepted { projection, events, answers, head })
+    Ok(Accepted { projection, events, read_back: Vec::new(), answers, head })
 }
 
 /// The event as it goes into the journal right after `head`, which moves on to it.

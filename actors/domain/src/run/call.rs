@@ -80,10 +80,13 @@ impl RunEnvelope {
         }
         let open = self.open_calls().count();
         let mut room = (self.plan.fan_out() as usize).saturating_sub(open);
-        let Ok(order) = self.plan.topological_order() else { return Vec::new() };
-        order
-            .into_iter()
-            .filter(|index| self.may_begin(*index, now))
+        let mut free: Vec<usize> = (0..self.plan.steps.len()).filter(|index| self.may_begin(*index, now)).collect();
+        // Only several need an order among them.
+        if free.len() > 1 {
+            let Ok(order) = self.plan.topological_order() else { return Vec::new() };
+            free = order.into_iter().filter(|index| free.contains(index)).collect();
+        }
+        free.into_iter()
             .filter(|index| match &self.plan.steps[*index].kind {
                 StepKind::Tool { .. } if room == 0 => false,
                 StepKind::Tool { .. } => {

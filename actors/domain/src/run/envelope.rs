@@ -92,8 +92,8 @@ pub struct RunEnvelope {
     pub steps: Vec<StepState>,
     /// How often each step was begun anew; names its next call.
     pub step_attempts: BTreeMap<StepId, u64>,
-    /// Every attempt at a call, in order (RUN-011).
-    pub tool_calls: Vec<RunToolCallRecord>,
+    /// Every attempt at a call, in order (RUN-011). Shared between copies of the envelope: what is settled stays as it is.
+    pub tool_calls: Vec<Arc<RunToolCallRecord>>,
     /// Every question that was asked.
     pub approvals: Vec<ApprovalRecord>,
     /// Checkpoints (RUN-014).

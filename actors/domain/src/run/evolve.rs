@@ -57,12 +57,17 @@ pub fn begin(first: &StoredEvent) -> Result<RunEnvelope, FoldError> {
 
 /// Folds the next event of the journal in; it must be the very next.
 pub fn fold_one(run: &mut RunEnvelope, stored: &StoredEvent) -> Result<(), FoldError> {
+    let event =
+        stored.event().ok_or(FoldError { seq: stored.seq, problem: "its kind or body is unknown to this version" })?;
+    fold_read(run, stored, &event)
+}
+
+/// The same for an event that has been read from its bytes before.
+pub fn fold_read(run: &mut RunEnvelope, stored: &StoredEvent, event: &RunEvent) -> Result<(), FoldError> {
     if stored.seq != run.last_seq + 1 {
         return Err(FoldError { seq: stored.seq, problem: "a gap in the sequence" });
     }
-    let event =
-        stored.event().ok_or(FoldError { seq: stored.seq, problem: "its kind or body is unknown to this version" })?;
-    evolve(run, stored.at, &event);
+    evolve(run, stored.at, event);
     Ok(())
 }
 
@@ -208,7 +213,7 @@ fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
     };
     let reservations = pending.reservations.iter().filter(held).cloned().collect();
     let audit_event_id = format!("{}/{}", run.run_id, run.last_seq);
-    run.tool_calls.push(RunToolCallRecord {
+    run.tool_calls.push(Arc::new(RunToolCallRecord {
         call_id: pending.call_id,
         step_id: pending.step_id.clone(),
         stage_id: pending.stage_id.clone(),
@@ -238,7 +243,7 @@ fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
         timeout_ms: pending.timeout_ms,
         latency_ms: None,
         open: true,
-    });
+    }));
 }
 
 fn call_settled(run: &mut RunEnvelope, settled: &CallSettled) {
@@ -301,7 +306,7 @@ fn release(run: &mut RunEnvelope, reservations: &[Reservation], charged: &Usage,
 fn call_refused(run: &mut RunEnvelope, refused: &CallRefused) {
     let audit_event_id = format!("{}/{}", run.run_id, run.last_seq);
     run.cost_ledger.post(&refused.stage_id, &refused.tool_id, &refused.charged);
-    run.tool_calls.push(RunToolCallRecord {
+    run.tool_calls.push(Arc::new(RunToolCallRecord {
         call_id: refused.call_id,
         step_id: refused.step_id.clone(),
         stage_id: refused.stage_id.clone(),
@@ -331,7 +336,7 @@ fn call_refused(run: &mut RunEnvelope, refused: &CallRefused) {
         timeout_ms: 0,
         latency_ms: None,
         open: false,
-    });
+    }));
     if refused.outcome == CallOutcome::Denied {
         run.fail_step(&refused.step_id, &refused.code, &refused.message);
     }
@@ -481,7 +486,7 @@ fn rewind(run: &mut RunEnvelope, from: &StepId, overrides: &crate::run::event::O
 
 fn run_finished(run: &mut RunEnvelope, at: UnixMicros, end: &RunFinished) {
     for call in run.tool_calls.iter_mut().filter(|call| call.open) {
-        call.outcome = CallOutcome::Killed;
+        Arc::make_mut(call).outcome = CallOutcome::Killed;
     }
     for approval in run.approvals.iter_mut().filter(|a| a.is_open()) {
         approval.lapsed = true;
@@ -495,7 +500,7 @@ fn run_finished(run: &mut RunEnvelope, at: UnixMicros, end: &RunFinished) {
 
 impl RunEnvelope {
     fn call_mut(&mut self, id: CallId) -> Option<&mut RunToolCallRecord> {
-        self.tool_calls.iter_mut().find(|call| call.call_id == id)
+        self.tool_calls.iter_mut().find(|call| call.call_id == id).map(Arc::make_mut)
     }
 
     fn set_step(&mut self, id: &StepId, state: StepState) {

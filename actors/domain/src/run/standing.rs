@@ -1,6 +1,7 @@
 //! Where a run stands: what follows from its envelope by looking at it, and is stored nowhere else.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::ids::{CallId, StageId, StepId};
 use crate::run::envelope::{ApprovalRecord, RunEnvelope, RunToolCallRecord};
@@ -29,12 +30,12 @@ impl RunEnvelope {
 
     /// The record of a call.
     pub fn call(&self, id: CallId) -> Option<&RunToolCallRecord> {
-        self.tool_calls.iter().find(|call| call.call_id == id)
+        self.tool_calls.iter().find(|call| call.call_id == id).map(Arc::as_ref)
     }
 
     /// Calls that are not settled.
     pub fn open_calls(&self) -> impl Iterator<Item = &RunToolCallRecord> {
-        self.tool_calls.iter().filter(|call| call.open)
+        self.tool_calls.iter().map(Arc::as_ref).filter(|call| call.open)
     }
 
     /// The stage of a step.

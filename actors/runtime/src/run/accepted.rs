@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ractor::ActorRef;
 use signalbox_domain::run::append::{Ask, AskRefusal};
-use signalbox_domain::run::evolve::fold_one;
+use signalbox_domain::run::evolve::{fold_one, fold_read};
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::{Admitted, Appended, AskOutcome, StoreError};
 use signalbox_ports::tools::CallOrder;
@@ -13,7 +13,7 @@ use signalbox_ports::tools::CallOrder;
 use super::asking::Ready;
 use super::{Draft, Held, Msg, Pass, State, backoff_ms};
 use crate::dispatch;
-use crate::load::{SNAPSHOT_EVERY, keep_snapshot};
+use crate::load::{SNAPSHOT_EVERY, corrupt, keep_snapshot};
 use crate::progress::Item;
 
 impl State {
@@ -26,13 +26,14 @@ impl State {
         mut draft: Draft,
     ) -> Result<Pass, StoreError> {
         self.store_trouble = 0;
+        let (run, mut read_back) = (Arc::make_mut(&mut self.run), appended.read_back.iter());
         for event in appended.events {
-            fold_one(&mut self.run, &event).map_err(|error| StoreError::Corrupt {
-                run: self.run.run_key,
-                seq: error.seq,
-                problem: error.problem.to_owned(),
-            })?;
-            self.shared.hub.publish(self.run.run_key, Item::Event(Arc::new(event)));
+            let folded = match read_back.next() {
+                Some(read) => fold_read(run, &event, read),
+                None => fold_one(run, &event),
+            };
+            folded.map_err(|error| corrupt(run.run_key, &error))?;
+            self.shared.hub.publish(run.run_key, Item::Event(Arc::new(event)));
         }
         self.shared.hub.publish(self.run.run_key, Item::Answered);
         for ended in self.ended.drain(..draft.settled.min(self.ended.len())) {

@@ -59,7 +59,7 @@ pub(super) enum Admission {
 
 impl State {
     /// Steps that are ready: their arguments are bound, the gate is asked, and what it says becomes asks and facts.
-    pub(super) async fn ask(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, at: At) -> Result<(), StoreError> {
+    pub(super) async fn ask(&mut self, scratch: &mut Arc<RunEnvelope>, draft: &mut Draft, at: At) -> Result<(), StoreError> {
         let At { now, boot } = at;
         for index in scratch.ready_to_bind(now) {
             let step = scratch.plan.steps[index].clone();
@@ -185,7 +185,7 @@ impl State {
     /// Asks the gate about one call; `true` if the run ends or pauses over it and no other may be asked about.
     pub(super) async fn gate(
         &mut self,
-        scratch: &mut RunEnvelope,
+        scratch: &mut Arc<RunEnvelope>,
         prepared: &call::Prepared,
         draft: &mut Draft,
         At { now, boot }: At,
@@ -266,13 +266,12 @@ impl State {
     ) -> gate::Decision {
         let view = self.shared.governance.view();
         let throttled = self.shared.buckets.take(&view.state, &prepared.target).await.err();
-        let configured = self.shared.tools.configured();
-        let semver = configured.iter().find(|(tool, _)| *tool == prepared.target.tool_id).map(|(_, v)| v.as_str());
+        let semver = self.shared.tools.semver(&prepared.target.tool_id);
         let unapproved = approval::objection(scratch, &prepared.step, &prepared.args_hash);
         let attempt = Attempt {
             target: &prepared.target,
             tool: signalbox_domain::catalog::entry(&prepared.target.tool_id),
-            configured_semver: semver,
+            configured_semver: semver.as_deref(),
             scopes: &scratch.scopes,
             args: &prepared.args,
             secrets: &prepared.secrets,

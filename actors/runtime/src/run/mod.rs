@@ -15,7 +15,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use signalbox_domain::governance::budget::MeterReading;
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::ids::{BudgetId, CallId, NodeIncarnation, StepId, ToolId};
-use signalbox_domain::run::advance::{advance, next_wake, projection};
+use signalbox_domain::run::advance::{advance_to, next_wake, projection};
 use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, EntryRefusal, NewEvent, Release};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::evolve::evolve;
@@ -97,7 +97,7 @@ pub(crate) struct Args {
 pub(crate) struct State {
     shared: Arc<Shared>,
     runs: ActorRef<runs::Msg>,
-    run: RunEnvelope,
+    run: Arc<RunEnvelope>,
     lease_epoch: u64,
     control_seq: u64,
     inbox_waiting: bool,
@@ -170,7 +170,7 @@ impl Actor for Run {
             snapshot_at: args.run.last_seq,
             shared: args.shared,
             runs: args.runs,
-            run: args.run,
+            run: Arc::new(args.run),
             lease_epoch: args.lease_epoch,
             control_seq: 0,
             inbox_waiting: true,
@@ -301,24 +301,23 @@ impl State {
         // One instant for the whole pass: what it passes over because its pause is not over yet is what `rest` waits for.
         let at = At { now: self.shared.clock.now(), boot: self.shared.clock.boot() };
         let now = at.now;
-        let mut scratch = self.run.clone();
+        // Copied when it first differs: a pass that finds nothing to do copies nothing.
+        let mut scratch = Arc::clone(&self.run);
         let mut draft = Draft::default();
         if self.inbox_waiting {
             let (commands, control_seq) = self.shared.inbox.pending(self.run.run_key).await?;
             self.control_seq = control_seq;
             self.inbox_waiting = false;
-            (draft.facts, draft.answers) = decide_all(&mut scratch, &commands, now);
+            (draft.facts, draft.answers) = decide_all(Arc::make_mut(&mut scratch), &commands, now);
         }
         self.settle_ended(&mut scratch, &mut draft, at);
         self.sweep(&mut scratch, &mut draft, now);
-        let due = advance(&scratch, now);
-        add(&mut scratch, &mut draft.facts, due, now);
+        draft.facts.extend(advance_to(&mut scratch, now));
         let view = self.shared.governance.view();
         if !self.draining {
             self.recover_orphans(myself, &scratch, &mut draft, at).await?;
             self.ask(&mut scratch, &mut draft, at).await?;
-            let due = advance(&scratch, now);
-            add(&mut scratch, &mut draft.facts, due, now);
+            draft.facts.extend(advance_to(&mut scratch, now));
             // Nothing may begin in an append that ends the run, or after a step has failed.
             if scratch.end.is_some() || scratch.is_failing() {
                 draft.asks.clear();
@@ -329,9 +328,10 @@ impl State {
             return self.rest(at).await;
         }
         self.idle_since = None;
-        let mut if_asked = scratch.clone();
+        let asks_anything = !draft.asks.is_empty();
+        let standing = projection(&scratch);
         for new in draft.asks.iter().flat_map(|ask| &ask.events) {
-            evolve(&mut if_asked, now.micros(), &new.event);
+            evolve(Arc::make_mut(&mut scratch), now.micros(), &new.event);
         }
         let entry = Entry {
             run_key: self.run.run_key,
@@ -343,10 +343,12 @@ impl State {
             asks: std::mem::take(&mut draft.asks),
             answers: std::mem::take(&mut draft.answers),
             releases: std::mem::take(&mut draft.releases),
-            projection: Some(projection(&scratch)),
-            projection_if_asked: Some(projection(&if_asked)),
+            projection_if_asked: asks_anything.then(|| projection(&scratch)),
+            projection: Some(standing),
             park: false,
         };
+        // What is written is folded into the run itself, which nothing else may share by then.
+        drop(scratch);
         let targets: Vec<Ask> = entry.asks.clone();
         let written = self.shared.journal.append(entry).await;
         if written.is_err() {
@@ -442,9 +444,9 @@ impl State {
     }
 }
 
-fn add(scratch: &mut RunEnvelope, facts: &mut Vec<NewEvent>, events: Vec<NewEvent>, now: UnixMs) {
+fn add(scratch: &mut Arc<RunEnvelope>, facts: &mut Vec<NewEvent>, events: Vec<NewEvent>, now: UnixMs) {
     for new in &events {
-        evolve(scratch, now.micros(), &new.event);
+        evolve(Arc::make_mut(scratch), now.micros(), &new.event);
     }
     facts.extend(events);
 }

@@ -19,7 +19,7 @@ use crate::dispatch;
 impl State {
     /// Facts from finished calls. A call that can be recovered, by sending it again or by asking once what became of it,
     /// is not settled; it is taken up by `recover_orphans`.
-    pub(super) fn settle_ended(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, At { now, boot }: At) {
+    pub(super) fn settle_ended(&mut self, scratch: &mut Arc<RunEnvelope>, draft: &mut Draft, At { now, boot }: At) {
         let mut kept = VecDeque::with_capacity(self.ended.len());
         for ended in std::mem::take(&mut self.ended) {
             let recoverable = scratch.call(ended.call_id).filter(|call| call.open).is_some_and(|call| {
@@ -63,7 +63,7 @@ impl State {
     }
 
     /// An armed switch ends a matching run at once, also one that asks for nothing (KIL-010).
-    pub(super) fn sweep(&mut self, scratch: &mut RunEnvelope, draft: &mut Draft, now: UnixMs) {
+    pub(super) fn sweep(&mut self, scratch: &mut Arc<RunEnvelope>, draft: &mut Draft, now: UnixMs) {
         let view = self.shared.governance.view();
         if self.swept_at == Some(view.state.epoch) {
             return;
@@ -131,6 +131,9 @@ impl State {
 
     /// Calls that were given up and whose question is still open: their executors may know more after all.
     fn ask_about_unknown(&mut self, myself: &ActorRef<Msg>) {
+        if self.run.approvals.is_empty() {
+            return;
+        }
         let outside = self.outside(myself);
         let open = self.run.approvals.iter().filter(|approval| approval.is_open());
         for call in open.filter_map(|approval| self.run.call(approval.call_id?)) {

@@ -253,6 +253,10 @@ impl Tools for ExecutorClient {
         self.tools.iter().map(|(tool, bound)| (tool.clone(), bound.semver.clone())).collect()
     }
 
+    fn semver(&self, tool: &ToolId) -> Option<String> {
+        self.tools.get(tool).map(|bound| bound.semver.clone())
+    }
+
     fn declared(&self, tool: &ToolId) -> Option<Recovery> {
         self.tools.get(tool).map(|bound| bound.declared)
     }

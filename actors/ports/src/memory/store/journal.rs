@@ -102,7 +102,7 @@ impl State {
         // The entry works on copies, so that one that is refused for its size leaves nothing behind.
         let mut meters: BTreeMap<BudgetId, MeteredBudget> =
             entry.budgets().filter_map(|id| Some((id.clone(), self.meters.get(id)?.clone()))).collect();
-        let accepted = judge(
+        let mut accepted = judge(
             Ground {
                 head: run.map(|run| &run.head),
                 changes: &self.changes,
@@ -114,7 +114,7 @@ impl State {
             },
             entry,
         )?;
-        check_events(&accepted.events)?;
+        accepted.read_back = check_events(&accepted.events)?;
 
         self.meters.extend(meters);
         let run = self.run_mut(entry.run_key)?;

@@ -1,0 +1,105 @@
+//! The command line of the load generator.
+
+use std::path::PathBuf;
+
+use super::Failure;
+
+/// Most runs at once.
+const CONC_MAX: usize = 4_096;
+/// Longest measurement, in seconds.
+const SECS_MAX: u64 = 600;
+/// Largest answer of the executor, in bytes.
+const PAYLOAD_MAX: usize = 4 << 20;
+
+/// How the load generator is called.
+pub const USAGE: &str = "usage: loadgen [bare|executor|pair] [options]
+  --store sqlite|postgres://…  where the node keeps its journal (sqlite)
+  --conc N                     runs at once (64)
+  --secs N                     seconds that are measured, after a warm-up (10)
+  --warm N                     seconds of the warm-up (3)
+  --calls N                    tool calls of a run (10)
+  --parallel N                 calls of a run that are out at once (1)
+  --payload BYTES              size of each answer (100)
+  --meter                      one tenant budget that every call reserves on
+  --rounds N                   for pair: how often bare and governed take turns (3)
+  --node PATH                  the signalbox binary (beside this one)
+  --data DIR                   where data folders are made (the system's temporary folder)";
+
+/// What is to be measured.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `None` is SQLite in a folder of its own.
+    pub store: Option<String>,
+    /// Runs at once.
+    pub conc: usize,
+    /// Seconds that are measured.
+    pub secs: u64,
+    /// Seconds before that.
+    pub warm: u64,
+    /// Tool calls of a run.
+    pub calls: usize,
+    /// Calls of a run that are out at once.
+    pub parallel: usize,
+    /// Bytes of each answer.
+    pub payload: usize,
+    /// Whether a shared budget is reserved on.
+    pub meter: bool,
+    /// How often a pair takes turns.
+    pub rounds: usize,
+    /// The binary of the node.
+    pub node: PathBuf,
+    /// Where data folders are made.
+    pub data: PathBuf,
+}
+
+impl Options {
+    /// Reads the arguments after the command's name.
+    pub fn read(arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let mut options = Self {
+            store: None,
+            conc: 64,
+            secs: 10,
+            warm: 3,
+            calls: 10,
+            parallel: 1,
+            payload: 100,
+            meter: false,
+            rounds: 3,
+            node: std::env::current_exe()?.with_file_name("signalbox"),
+            data: std::env::temp_dir(),
+        };
+        let mut arguments = arguments;
+        while let Some(name) = arguments.next() {
+            if name == "--meter" {
+                options.meter = true;
+                continue;
+            }
+            let value = arguments.next().ok_or_else(|| format!("`{name}` needs a value\n{USAGE}"))?;
+            match name.as_str() {
+                "--store" if value == "sqlite" => options.store = None,
+                "--store" if value.starts_with("postgres") => options.store = Some(value),
+                "--conc" => options.conc = number(&name, &value, 1..=CONC_MAX as u64)? as usize,
+                "--secs" => options.secs = number(&name, &value, 1..=SECS_MAX)?,
+                "--warm" => options.warm = number(&name, &value, 0..=SECS_MAX)?,
+                "--calls" => options.calls = number(&name, &value, 1..=200)? as usize,
+                "--parallel" => options.parallel = number(&name, &value, 1..=64)? as usize,
+                "--payload" => options.payload = number(&name, &value, 12..=PAYLOAD_MAX as u64)? as usize,
+                "--rounds" => options.rounds = number(&name, &value, 1..=100)? as usize,
+                "--node" => options.node = value.into(),
+                "--data" => options.data = value.into(),
+                _ => return Err(format!("`{name} {value}` is not an option\n{USAGE}").into()),
+            }
+        }
+        Ok(options)
+    }
+
+    /// The store as it is reported: an address may hold a password.
+    pub const fn store_name(&self) -> &'static str {
+        if self.store.is_some() { "postgres" } else { "sqlite" }
+    }
+}
+
+fn number(name: &str, value: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Failure> {
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("`{name}` takes a number from {} to {}", range.start(), range.end()).into())
+}
