@@ -5,6 +5,7 @@
 /// Memory that is wiped when it is dropped; part of what these traits promise.
 pub use zeroize;
 
+pub mod acts;
 pub mod blobs;
 pub mod bus;
 pub mod clock;

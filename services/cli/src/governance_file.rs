@@ -45,7 +45,9 @@ pub(crate) async fn apply(store: &dyn Governance, config: &Config, now: UnixMs) 
             GovernanceChange::GrantIssued(_) => applied.issued += 1,
             GovernanceChange::GrantRevoked { .. } => applied.revoked += 1,
             GovernanceChange::ThrottlesSet(_) => applied.throttles_set = true,
-            GovernanceChange::SwitchDisarmed { .. } | GovernanceChange::BudgetOpened(_) => {}
+            GovernanceChange::SwitchDisarmed { .. }
+            | GovernanceChange::BudgetOpened(_)
+            | GovernanceChange::SwitchDisarmProposed(_) => {}
         }
         store.change(change, &actor).await.map_err(failed)?;
     }

@@ -231,6 +231,7 @@ impl RunApi for FakeNode {
                     waiting_for: None,
                     wake_at: None,
                     open_approvals: Vec::new(),
+                    killed_by: None,
                 },
             })
             .collect();

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use signalbox_domain::governance::budget::MeteredBudget;
+use signalbox_domain::governance::budget::{EndedWindow, MeteredBudget, ended_window};
 use signalbox_domain::governance::change::EpochChange;
 use signalbox_domain::ids::{BudgetId, CommandId, RunKey, TenantId};
 use signalbox_domain::run::append::{Accepted, CommandAnswer, Entry, Ground, OpenApproval, RunProjection, judge};
@@ -105,6 +105,8 @@ pub(crate) struct Batch {
     /// The answers to write.
     pub(crate) answered: Vec<(RunKey, CommandId, CommandAnswer)>,
     booked: BTreeSet<BudgetId>,
+    /// The windows of budgets that have ended.
+    pub(crate) windows: Vec<EndedWindow>,
 }
 
 impl Batch {
@@ -174,6 +176,7 @@ impl Batch {
     fn accept(&mut self, entry: &Entry, accepted: &Accepted, meters: BTreeMap<BudgetId, MeteredBudget>) {
         for (id, metered) in meters {
             if self.meters.get(&id) != Some(&metered) {
+                self.windows.extend(self.meters.get(&id).and_then(|before| ended_window(before, &metered.meter)));
                 self.booked.insert(id.clone());
                 self.meters.insert(id, metered);
             }

@@ -1,6 +1,6 @@
 //! What both databases do alike with governance rows: what they mean, and what putting a budget changes in them.
 
-use signalbox_domain::governance::budget::{Budget, Meter, MeteredBudget, roll};
+use signalbox_domain::governance::budget::{Budget, EndedWindow, Meter, MeteredBudget, ended_window, roll};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::StoreIncarnation;
 use signalbox_domain::time::{UnixMicros, UnixMs};
@@ -48,6 +48,8 @@ pub(crate) struct Putting {
     pub(crate) opening: Option<GovernanceChange>,
     /// Its figures: those that were kept, or none yet.
     pub(crate) meter: Meter,
+    /// The window it ends, if it ends one.
+    pub(crate) ended: Option<EndedWindow>,
     /// Its rule, as JSON.
     pub(crate) rule: Vec<u8>,
 }
@@ -59,8 +61,9 @@ impl Putting {
         check_budget(kept.as_ref().map(|(kept, _)| &kept.budget), budget)?;
         let in_force = kept.as_ref().filter(|(_, retired)| !retired).map(|(kept, _)| &kept.budget);
         let opening = opening(in_force, budget);
-        let mut meter = kept.map(|(kept, _)| kept.meter).unwrap_or_default();
+        let mut meter = kept.as_ref().map(|(kept, _)| kept.meter.clone()).unwrap_or_default();
         roll(budget, &mut meter, seconds(now));
-        Ok(Self { opening, meter, rule: check_readable(budget)? })
+        let ended = kept.and_then(|(kept, _)| ended_window(&kept, &meter));
+        Ok(Self { opening, meter, ended, rule: check_readable(budget)? })
     }
 }

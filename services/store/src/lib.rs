@@ -5,6 +5,7 @@
 //! same function the memory store uses; this crate loads the rows it is decided on and saves what comes back, in one
 //! transaction. Deliberately absent: any rule of its own.
 
+mod acts;
 mod batch;
 mod blobs;
 mod cells;

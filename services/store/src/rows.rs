@@ -6,7 +6,7 @@ use serde::de::value::{Error as ValueError, StrDeserializer};
 use signalbox_domain::governance::budget::{Meter, MeteredBudget};
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
-use signalbox_domain::ids::{ActorId, AgentId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, TenantId};
+use signalbox_domain::ids::{ActorId, AgentId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, SwitchId, TenantId};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::append::{RunHead, RunProjection};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
@@ -65,17 +65,17 @@ pub(crate) fn count(row: &impl Cells, column: &str) -> Result<u64, String> {
     number(row, column)
 }
 
-fn number<T: TryFrom<i64>>(row: &impl Cells, column: &str) -> Result<T, String> {
+pub(crate) fn number<T: TryFrom<i64>>(row: &impl Cells, column: &str) -> Result<T, String> {
     let value = row.int(column)?;
     T::try_from(value).map_err(|_| format!("`{column}` cannot be {value}"))
 }
 
-fn hash(row: &impl Cells, column: &str) -> Result<EventHash, String> {
+pub(crate) fn hash(row: &impl Cells, column: &str) -> Result<EventHash, String> {
     row.bytes(column)?.try_into().map(EventHash).map_err(|_| format!("`{column}` does not have 32 bytes"))
 }
 
 /// A value of an enumeration by its wire string.
-fn word<'r, T: Deserialize<'r>>(row: &'r impl Cells, column: &str) -> Result<T, String> {
+pub(crate) fn word<'r, T: Deserialize<'r>>(row: &'r impl Cells, column: &str) -> Result<T, String> {
     let words: StrDeserializer<'r, ValueError> = row.text(column)?.into_deserializer();
     T::deserialize(words).map_err(|error| format!("`{column}`: {error}"))
 }
@@ -248,6 +248,8 @@ pub(crate) fn listed_run(row: &impl Cells) -> Result<directory::RunRow, String> 
             waiting_for: row.prose_or_null("waiting_for")?,
             wake_at: row.int_or_null("wake_at_ms")?.map(UnixMs),
             open_approvals: json(row, "open_approvals")?,
+            // One that is no id names no switch that could be shown.
+            killed_by: row.text_or_null("killed_by")?.and_then(|id| SwitchId::new(id).ok()),
         },
     })
 }

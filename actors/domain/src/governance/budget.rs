@@ -256,6 +256,35 @@ pub fn roll(budget: &Budget, meter: &mut Meter, now_unix_seconds: i64) {
     }
 }
 
+/// A window of a budget that is over, for its history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndedWindow {
+    /// The budget.
+    pub budget_id: BudgetId,
+    /// When it began.
+    pub window_start_unix_seconds: i64,
+    /// When the one after it began.
+    pub ended_unix_seconds: i64,
+    /// What was spent in it.
+    pub consumed: Micros,
+    /// The limit it ended with.
+    pub limit: Micros,
+}
+
+/// The window that has ended between two readings of a meter, if one has in which something was spent.
+pub fn ended_window(before: &MeteredBudget, after: &Meter) -> Option<EndedWindow> {
+    let MeteredBudget { budget, meter } = before;
+    let moved = after.window_start_unix_seconds != meter.window_start_unix_seconds;
+    (moved && meter.consumed > Micros::ZERO).then(|| EndedWindow {
+        budget_id: budget.budget_id.clone(),
+        window_start_unix_seconds: meter.window_start_unix_seconds,
+        ended_unix_seconds: after.window_start_unix_seconds,
+        consumed: meter.consumed,
+        limit: budget.limit,
+    })
+}
+
 /// What the budget says to a call that may use `estimate` (BUD-003, BUD-006). Changes nothing.
 pub fn check_budget(budget: &Budget, meter: &Meter, estimate: Micros, now_unix_seconds: i64) -> BudgetVerdict {
     let mut meter = meter.clone();

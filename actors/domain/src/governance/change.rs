@@ -7,7 +7,7 @@ use crate::governance::grant::{Grant, GrantScope};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::BucketRule;
-use crate::ids::{GrantId, RunId, SwitchId};
+use crate::ids::{ActorId, GrantId, RunId, SwitchId};
 use crate::time::UnixMs;
 
 /// One change, in the order of epochs.
@@ -38,6 +38,24 @@ pub enum GovernanceChange {
     /// A budget came into force. Its limit stands on its meter; that it exists at all is what calls in the making must
     /// hear of, or they would be admitted without a reservation on it.
     BudgetOpened(Budget),
+    /// Somebody asked to disarm a switch that two identities must disarm. Nothing is loosened by it.
+    SwitchDisarmProposed(DisarmProposal),
+}
+
+/// The first of two identities has asked to disarm a switch (KIL-007).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DisarmProposal {
+    /// Which switch.
+    pub switch_id: SwitchId,
+    /// Who asked; another one must confirm.
+    pub proposed_by: ActorId,
+    /// When.
+    pub proposed_at_unix_ms: UnixMs,
+    /// From then on it counts no more.
+    pub lapses_at_unix_ms: UnixMs,
+    /// Why.
+    pub reason: String,
 }
 
 /// A change with the epoch it made.
@@ -63,6 +81,8 @@ pub struct GovernanceState {
     pub grants: Vec<Grant>,
     /// The rules of the token buckets.
     pub buckets: Vec<BucketRule>,
+    /// What one identity has asked to disarm and no other has confirmed, the lapsed ones too; one for a switch.
+    pub proposals: Vec<DisarmProposal>,
 }
 
 impl GovernanceState {
@@ -84,8 +104,10 @@ impl GovernanceState {
         match &change.change {
             GovernanceChange::SwitchArmed(switch) => {
                 put(&mut self.switches, switch, |known| known.switch_id == switch.switch_id);
+                self.proposals.retain(|open| open.switch_id != switch.switch_id);
             }
             GovernanceChange::SwitchDisarmed { switch_id, at_unix_ms } => {
+                self.proposals.retain(|open| open.switch_id != *switch_id);
                 if let Some(switch) = self.switches.iter_mut().find(|known| &known.switch_id == switch_id) {
                     switch.disarmed_at_unix_ms.get_or_insert(*at_unix_ms);
                 }
@@ -101,6 +123,9 @@ impl GovernanceState {
             GovernanceChange::ThrottlesSet(rules) => self.buckets.clone_from(rules),
             // Budgets in force are read with their figures, not folded.
             GovernanceChange::BudgetOpened(_) => {}
+            GovernanceChange::SwitchDisarmProposed(proposal) => {
+                put(&mut self.proposals, proposal, |known| known.switch_id == proposal.switch_id);
+            }
         }
     }
 }
@@ -128,6 +153,7 @@ pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
                     GrantScope::PerSession | GrantScope::PerPipelineInstance | GrantScope::PerTenant => true,
                 }
         }
+        GovernanceChange::SwitchDisarmProposed(_) => false,
         // These name only an id, or replace rules that are not known here.
         GovernanceChange::SwitchDisarmed { .. }
         | GovernanceChange::GrantRevoked { .. }

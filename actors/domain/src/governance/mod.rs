@@ -1,6 +1,7 @@
 //! The rules every tool call passes: switches, grants, isolation, budgets, throttles, and the gate that asks them all.
 
 pub mod address;
+pub mod audit;
 pub mod budget;
 pub mod change;
 mod cost;
@@ -9,6 +10,7 @@ pub mod gate;
 pub mod grant;
 pub mod isolation;
 pub mod kill_switch;
+pub mod switching;
 pub mod target;
 pub mod throttle;
 pub mod verdict;

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::ids::SwitchId;
 use crate::run::append::{NewEvent, RunProjection};
+use crate::run::call::KILLED_BY_SWITCH;
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{OutputKind, RunEvent, RunFinished};
 use crate::run::evolve::evolve;
@@ -167,6 +169,10 @@ pub fn projection(run: &RunEnvelope) -> RunProjection {
         waiting_for: run.waiting_for(),
         wake_at: next_wake(run),
         open_approvals: run.approvals.iter().filter(|a| a.is_open()).map(|a| a.open_row()).collect(),
+        killed_by: run.end.as_ref().filter(|end| end.code.as_deref() == Some(KILLED_BY_SWITCH)).and_then(|end| {
+            let id = end.blamed_id.as_deref()?;
+            SwitchId::new(id).ok()
+        }),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::governance::budget::{self, BudgetVerdict, MeterReading, MeteredBudget
 use crate::governance::change::{EpochChange, GovernanceChange, can_match};
 use crate::governance::target::Target;
 use crate::identity::{Actor, Visibility};
-use crate::ids::{ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId, RunKey, StepId, TenantId};
+use crate::ids::{ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId, RunKey, StepId, SwitchId, TenantId};
 use crate::quantity::{Micros, Usage};
 use crate::run::approvers::Approvers;
 use crate::run::chain::{EventHash, StoredEvent};
@@ -152,6 +152,9 @@ pub struct RunProjection {
     pub wake_at: Option<UnixMs>,
     /// Questions that are open.
     pub open_approvals: Vec<OpenApproval>,
+    /// The switch that killed it, if one did.
+    #[serde(default)]
+    pub killed_by: Option<SwitchId>,
 }
 
 /// An open question, for `approvals list`.

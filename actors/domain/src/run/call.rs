@@ -194,7 +194,7 @@ pub fn deny(prepared: &Prepared, code: &str, message: &str, answers: Vec<StageAn
 /// A kill by a switch or a budget: the attempt is recorded and the run ends (ADM-003, ADM-004).
 pub fn kill(run: &RunEnvelope, prepared: &Prepared, blame: &Blame, answers: Vec<StageAnswer>, now: UnixMs) -> Ask {
     let (code, message, audit) = match blame {
-        Blame::Switch(switch) => ("kill-switch", switch_message(switch), switch_audit(switch)),
+        Blame::Switch(switch) => (KILLED_BY_SWITCH, switch_message(switch), switch_audit(switch)),
         Blame::Budget { budget_id, readings } => {
             ("budget-exceeded", budget_message(budget_id, readings), budget_audit(budget_id, readings))
         }
@@ -289,10 +289,13 @@ fn refusal(
     }
 }
 
+/// The code of a run that a switch has ended.
+pub(super) const KILLED_BY_SWITCH: &str = "kill-switch";
+
 pub(super) fn killed(run: &RunEnvelope, blame: &Blame) -> RunFinished {
     // Customers see how a run ended. Who armed a switch and why, and what a budget holds, stands in the audit record.
     let (code, message) = match blame {
-        Blame::Switch(switch) => ("kill-switch", format!("switch `{}` is armed", switch.switch_id)),
+        Blame::Switch(switch) => (KILLED_BY_SWITCH, format!("switch `{}` is armed", switch.switch_id)),
         Blame::Budget { budget_id, .. } => ("budget-exceeded", format!("budget `{budget_id}` is used up")),
     };
     RunFinished {

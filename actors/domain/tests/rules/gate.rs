@@ -558,6 +558,7 @@ proptest! {
             GovernanceChange::SwitchDisarmed { .. }
             | GovernanceChange::GrantRevoked { .. }
             | GovernanceChange::ThrottlesSet(_)
+            | GovernanceChange::SwitchDisarmProposed(_)
             | GovernanceChange::BudgetOpened(_) => String::new(),
         };
         let fresh = !changes.iter().any(|old| id(&old.change) == id(&change));

@@ -1,7 +1,7 @@
 //! Lists show what the last append said.
 
 use signalbox_domain::identity::Role;
-use signalbox_domain::ids::{ActorId, ApprovalId, PipelineId, RunKey};
+use signalbox_domain::ids::{ActorId, ApprovalId, PipelineId, RunKey, SwitchId};
 use signalbox_domain::run::append::{Entry, OpenApproval, RunProjection};
 use signalbox_domain::run::approvers::Approvers;
 use signalbox_domain::run::event::{ApprovalReason, RunEvent};
@@ -131,6 +131,7 @@ pub async fn a_list_shows_what_the_last_append_said(f: &Fixture) {
         waiting_for: Some("approval of step `publish`".into()),
         wake_at: Some(UnixMs(77)),
         open_approvals: vec![approval(1, 5)],
+        killed_by: Some(SwitchId::new("no-web").unwrap()),
     };
     let head = f.append(Entry { projection: Some(said.clone()), ..saying(&head, "asked") }).await.unwrap().head;
     let rows = f.directory.runs(&tenant("acme"), RunFilter::default()).await.unwrap();

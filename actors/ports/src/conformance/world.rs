@@ -194,6 +194,7 @@ pub fn projection() -> RunProjection {
         waiting_for: None,
         wake_at: None,
         open_approvals: vec![],
+        killed_by: None,
     }
 }
 

@@ -4,7 +4,7 @@
 //! something is asked; meters, where any is touched; events; everything else; COMMIT. Each table is written by one statement
 //! for the whole batch.
 
-use signalbox_domain::ids::{RunKey, TenantId};
+use signalbox_domain::ids::{RunKey, SwitchId, TenantId};
 use signalbox_domain::run::append::{Entry, OpenApproval};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::UnixMicros;
@@ -251,9 +251,9 @@ const SAVE: &str = "WITH \
         $13::bool[], $14::bool[]) AS n (run_key, owner, last_seq, last_hash, last_at, inbox_len, wake_at, parked, closed) \
         WHERE r.run_key = n.run_key), \
     shown AS (UPDATE run_dashboard AS d SET status = n.status, total_cost_micros = n.cost, percent = n.percent, \
-        waiting_for = n.waiting_for, open_approvals = n.open \
-        FROM UNNEST($15::uuid[], $16::text[], $17::int8[], $18::int8[], $19::bytea[], $20::bytea[]) \
-        AS n (run_key, status, cost, percent, waiting_for, open) WHERE d.run_key = n.run_key), \
+        waiting_for = n.waiting_for, open_approvals = n.open, killed_by = n.killed_by \
+        FROM UNNEST($15::uuid[], $16::text[], $17::int8[], $18::int8[], $19::bytea[], $20::bytea[], $30::text[]) \
+        AS n (run_key, status, cost, percent, waiting_for, open, killed_by) WHERE d.run_key = n.run_key), \
     gone AS (DELETE FROM approvals AS a WHERE a.run_key = ANY($15::uuid[]) AND NOT EXISTS (SELECT 1 \
         FROM UNNEST($21::uuid[], $22::uuid[]) AS n (run_key, approval_id) \
         WHERE n.run_key = a.run_key AND n.approval_id = a.approval_id)), \
@@ -264,7 +264,9 @@ const SAVE: &str = "WITH \
         ON CONFLICT DO NOTHING), \
     answered AS (UPDATE run_inbox AS i SET answer = n.answer, answered_at_ms = $29::int8 \
         FROM UNNEST($26::uuid[], $27::uuid[], $28::bytea[]) AS n (run_key, command_id, answer) \
-        WHERE i.run_key = n.run_key AND i.command_id = n.command_id) \
+        WHERE i.run_key = n.run_key AND i.command_id = n.command_id), \
+    ended AS (INSERT INTO meter_windows (budget_id, starts, ended, consumed, limit_micros) \
+        SELECT * FROM UNNEST($31::text[], $32::int8[], $33::int8[], $34::int8[], $35::int8[]) ON CONFLICT DO NOTHING) \
     SELECT 1";
 
 async fn save(conn: &mut PgConnection, batch: &Batch, now: UnixMicros) -> Result<(), Problem> {
@@ -317,6 +319,14 @@ async fn save(conn: &mut PgConnection, batch: &Batch, now: UnixMicros) -> Result
                 .collect::<Vec<_>>(),
         )
         .bind(now.ms().0)
+        .bind(
+            shown.iter().map(|(_, projection)| projection.killed_by.as_ref().map(SwitchId::as_str)).collect::<Vec<_>>(),
+        )
+        .bind(batch.windows.iter().map(|window| window.budget_id.as_str()).collect::<Vec<_>>())
+        .bind(batch.windows.iter().map(|window| window.window_start_unix_seconds).collect::<Vec<_>>())
+        .bind(batch.windows.iter().map(|window| window.ended_unix_seconds).collect::<Vec<_>>())
+        .bind(batch.windows.iter().map(|window| window.consumed.0).collect::<Vec<_>>())
+        .bind(batch.windows.iter().map(|window| window.limit.0).collect::<Vec<_>>())
         .execute(conn)
         .await
         .map_err(failed("write what a batch has changed"))?;

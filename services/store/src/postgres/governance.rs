@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use signalbox_domain::governance::budget::{Budget, MeteredBudget};
+use signalbox_domain::governance::budget::{Budget, EndedWindow, MeteredBudget};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
 use signalbox_domain::time::{UnixMicros, UnixMs};
@@ -142,7 +142,7 @@ async fn has_landed(conn: &mut PgConnection, made: &EpochChange, by: &ActorId) -
 }
 
 /// Raises the epoch and writes the change that raised it.
-async fn write_change(
+pub(super) async fn write_change(
     conn: &mut PgConnection,
     change: GovernanceChange,
     by: &str,
@@ -172,21 +172,31 @@ async fn put_budget_once(shared: &Shared, budget: &Budget) -> Result<Ended<()>, 
     let conn = transaction.conn()?;
     let outcome = in_time(async {
         let now = shared.clock.now(conn).await?;
-        put_budget(conn, budget, now).await
+        put_budget(conn, budget, BUDGETS_ACTOR, now).await.map(|_| ())
     });
     let outcome = outcome.await;
     transaction.end(outcome).await
 }
 
-async fn put_budget(conn: &mut PgConnection, budget: &Budget, now: UnixMicros) -> Result<(), Problem> {
+/// Writes a budget; answers the change that goes with it, if it comes into force.
+pub(super) async fn put_budget(
+    conn: &mut PgConnection,
+    budget: &Budget,
+    by: &str,
+    now: UnixMicros,
+) -> Result<Option<EpochChange>, Problem> {
     let row = sqlx::query("SELECT * FROM meters WHERE budget_id = $1 FOR UPDATE")
         .bind(budget.budget_id.as_str())
         .fetch_optional(&mut *conn)
         .await
         .map_err(failed("read a meter"))?;
-    let Putting { opening, meter, rule } = Putting::of(budget, row.as_ref(), now)?;
-    if let Some(change) = opening {
-        write_change(conn, change, BUDGETS_ACTOR, now.ms()).await?;
+    let Putting { opening, meter, ended, rule } = Putting::of(budget, row.as_ref(), now)?;
+    let opened = match opening {
+        Some(change) => Some(write_change(conn, change, by, now.ms()).await?),
+        None => None,
+    };
+    if let Some(window) = ended {
+        keep_window(conn, &window).await?;
     }
     sqlx::query(
         "INSERT INTO meters (budget_id, budget, window_start_seconds, consumed, reserved, grace_end_seconds, retired) \
@@ -203,14 +213,34 @@ async fn put_budget(conn: &mut PgConnection, budget: &Budget, now: UnixMicros) -
     .execute(conn)
     .await
     .map_err(failed("write a meter"))?;
-    Ok(())
+    Ok(opened)
 }
 
 async fn retire_once(shared: &Shared, budget: &BudgetId) -> Result<Ended<()>, Problem> {
     let mut transaction = shared.control.begin(GovernanceLock::None).await?;
-    let retired = sqlx::query("UPDATE meters SET retired = TRUE WHERE budget_id = $1")
-        .bind(budget.as_str())
-        .execute(transaction.conn()?);
-    let outcome = in_time(async { retired.await.map(|_| ()).map_err(failed("retire a budget")) }).await;
+    let retired = retire_budget(transaction.conn()?, budget);
+    let outcome = in_time(retired).await;
     transaction.end(outcome).await
+}
+
+pub(super) async fn retire_budget(conn: &mut PgConnection, budget: &BudgetId) -> Result<(), Problem> {
+    let retired = sqlx::query("UPDATE meters SET retired = TRUE WHERE budget_id = $1");
+    retired.bind(budget.as_str()).execute(conn).await.map_err(failed("retire a budget"))?;
+    Ok(())
+}
+
+async fn keep_window(conn: &mut PgConnection, window: &EndedWindow) -> Result<(), Problem> {
+    sqlx::query(
+        "INSERT INTO meter_windows (budget_id, starts, ended, consumed, limit_micros) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(window.budget_id.as_str())
+    .bind(window.window_start_unix_seconds)
+    .bind(window.ended_unix_seconds)
+    .bind(window.consumed.0)
+    .bind(window.limit.0)
+    .execute(conn)
+    .await
+    .map_err(failed("keep a window"))?;
+    Ok(())
 }

@@ -11,6 +11,7 @@
 //! Not here yet: `run_events` is an ordinary table. Its primary key begins with the time-ordered `run_key`, so that it can
 //! be partitioned by range of it, and whole runs dropped together, without a change to any statement.
 
+mod acts;
 mod append;
 mod directory;
 mod errors;

@@ -38,7 +38,8 @@ pub(super) async fn follow(conn: &mut PgConnection, change: &GovernanceChange, e
         GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
-        | GovernanceChange::BudgetOpened(_) => return Ok(()),
+        | GovernanceChange::BudgetOpened(_)
+        | GovernanceChange::SwitchDisarmProposed(_) => return Ok(()),
     };
     statement.execute(conn).await.map(|_| ()).map_err(failed("begin or stop a sweep"))
 }

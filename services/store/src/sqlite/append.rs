@@ -4,6 +4,7 @@
 //! reason that lies in what is written, the batch is split and tried again until the bad entry stands alone.
 
 use serde_json::{Value, json};
+use signalbox_domain::governance::budget::EndedWindow;
 use signalbox_domain::ids::{RunKey, TenantId};
 use signalbox_domain::run::append::{Entry, OpenApproval};
 use signalbox_domain::run::chain::StoredEvent;
@@ -95,6 +96,7 @@ async fn load_meters(conn: &mut SqliteConnection, part: &[Entry], batch: &mut Ba
 async fn save(conn: &mut SqliteConnection, batch: &Batch, now: UnixMicros) -> Result<(), StoreError> {
     insert_events(conn, &batch.events).await?;
     save_meters(conn, batch).await?;
+    keep_windows(conn, batch.windows.iter()).await?;
     save_runs(conn, batch).await?;
     save_projections(conn, batch).await?;
     save_answers(conn, batch, now.ms()).await
@@ -115,6 +117,25 @@ async fn save_meters(conn: &mut SqliteConnection, batch: &Batch) -> Result<(), S
                reserved = j.value->>3, grace_end_seconds = j.value->>4 \
                FROM json_each(?) AS j WHERE budget_id = j.value->>0";
     execute_for(conn, sql, booked.collect(), "book on meters").await
+}
+
+/// Keeps windows of budgets that are over. One that is there already ended before: a clock may have stepped back.
+pub(super) async fn keep_windows(
+    conn: &mut SqliteConnection,
+    windows: impl Iterator<Item = &EndedWindow>,
+) -> Result<(), StoreError> {
+    let rows = windows.map(|window| {
+        json!([
+            window.budget_id,
+            window.window_start_unix_seconds,
+            window.ended_unix_seconds,
+            window.consumed.0,
+            window.limit.0,
+        ])
+    });
+    let sql = "INSERT OR IGNORE INTO meter_windows (budget_id, starts, ended, consumed, limit_micros) \
+               SELECT value->>0, value->>1, value->>2, value->>3, value->>4 FROM json_each(?)";
+    execute_for(conn, sql, rows.collect(), "keep windows").await
 }
 
 async fn save_runs(conn: &mut SqliteConnection, batch: &Batch) -> Result<(), StoreError> {
@@ -146,7 +167,7 @@ async fn save_projections(conn: &mut SqliteConnection, batch: &Batch) -> Result<
     for chunk in changed.chunks(ROWS_MAX) {
         let mut query = QueryBuilder::new(
             "UPDATE run_dashboard SET status = v.column2, total_cost_micros = v.column3, percent = v.column4, \
-             waiting_for = v.column5, open_approvals = v.column6 FROM (",
+             waiting_for = v.column5, open_approvals = v.column6, killed_by = v.column7 FROM (",
         );
         query.push_values(chunk, |mut row, (key, projection)| {
             row.push_bind(blob(key.uuid()))
@@ -154,7 +175,8 @@ async fn save_projections(conn: &mut SqliteConnection, batch: &Batch) -> Result<
                 .push_bind(projection.total_cost_micros)
                 .push_bind(i64::from(projection.percent))
                 .push_bind(projection.waiting_for.clone())
-                .push_bind(approvals_json(&projection.open_approvals));
+                .push_bind(approvals_json(&projection.open_approvals))
+                .push_bind(projection.killed_by.as_ref().map(ToString::to_string));
         });
         query.push(") AS v WHERE run_key = v.column1");
         query.build().persistent(false).execute(&mut *conn).await.map_err(failed("write the dashboard"))?;

@@ -12,7 +12,7 @@ use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 
 use super::rows::failed;
-use super::{SqliteStore, sweeps};
+use super::{SqliteStore, append, sweeps};
 use crate::governance::{BUDGETS_ACTOR, Putting, epoch_changes, incarnation_and_epoch, rolled};
 use crate::rows::int;
 
@@ -39,24 +39,14 @@ impl Governance for SqliteStore {
     async fn put_budget(&self, budget: Budget) -> Result<(), StoreError> {
         let clock = Arc::clone(&self.clock);
         self.writer
-            .transact(move |conn| Box::pin(async move { put_budget(conn, &budget, clock.now_micros()).await }))
+            .transact(move |conn| Box::pin(async move { put_budget(conn, &budget, BUDGETS_ACTOR, clock.now_micros()).await }))
             .await
+            .map(|_| ())
     }
 
     async fn retire_budget(&self, budget: &BudgetId) -> Result<(), StoreError> {
-        let budget = budget.to_string();
-        self.writer
-            .transact(move |conn| {
-                Box::pin(async move {
-                    sqlx::query("UPDATE meters SET retired = 1 WHERE budget_id = ?")
-                        .bind(budget)
-                        .execute(conn)
-                        .await
-                        .map_err(failed("retire a budget"))?;
-                    Ok(())
-                })
-            })
-            .await
+        let budget = budget.clone();
+        self.writer.transact(move |conn| Box::pin(async move { retire_budget(conn, &budget).await })).await
     }
 
     async fn budgets(&self) -> Result<Vec<MeteredBudget>, StoreError> {
@@ -83,7 +73,7 @@ pub(super) async fn changes_after<'e>(
 }
 
 /// Raises the epoch and writes the change that raised it.
-async fn write_change(
+pub(super) async fn write_change(
     conn: &mut SqliteConnection,
     change: GovernanceChange,
     by: &str,
@@ -106,16 +96,33 @@ async fn write_change(
     Ok(EpochChange { epoch: u64::try_from(epoch).unwrap_or_default(), at_unix_ms, change })
 }
 
-async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicros) -> Result<(), StoreError> {
+pub(super) async fn retire_budget(conn: &mut SqliteConnection, budget: &BudgetId) -> Result<(), StoreError> {
+    sqlx::query("UPDATE meters SET retired = 1 WHERE budget_id = ?")
+        .bind(budget.as_str())
+        .execute(conn)
+        .await
+        .map_err(failed("retire a budget"))?;
+    Ok(())
+}
+
+/// Writes a budget; answers the change that goes with it, if it comes into force.
+pub(super) async fn put_budget(
+    conn: &mut SqliteConnection,
+    budget: &Budget,
+    by: &str,
+    now: UnixMicros,
+) -> Result<Option<EpochChange>, StoreError> {
     let row = sqlx::query("SELECT * FROM meters WHERE budget_id = ?")
         .bind(budget.budget_id.to_string())
         .fetch_optional(&mut *conn)
         .await
         .map_err(failed("read a meter"))?;
-    let Putting { opening, meter, rule } = Putting::of(budget, row.as_ref(), now)?;
-    if let Some(change) = opening {
-        write_change(conn, change, BUDGETS_ACTOR, now.ms()).await?;
-    }
+    let Putting { opening, meter, ended, rule } = Putting::of(budget, row.as_ref(), now)?;
+    let opened = match opening {
+        Some(change) => Some(write_change(conn, change, by, now.ms()).await?),
+        None => None,
+    };
+    append::keep_windows(conn, ended.iter()).await?;
     sqlx::query(
         "INSERT INTO meters (budget_id, budget, window_start_seconds, consumed, reserved, grace_end_seconds, retired) \
          VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT (budget_id) DO UPDATE SET budget = excluded.budget, \
@@ -131,5 +138,5 @@ async fn put_budget(conn: &mut SqliteConnection, budget: &Budget, now: UnixMicro
     .execute(conn)
     .await
     .map_err(failed("write a meter"))?;
-    Ok(())
+    Ok(opened)
 }

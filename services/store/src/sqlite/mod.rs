@@ -4,6 +4,7 @@
 //! exclusive lock on the data directory proves that no other process has the store, so a run owned by a node of an
 //! earlier opening can be claimed at once.
 
+mod acts;
 mod append;
 mod directory;
 mod governance;

@@ -39,7 +39,8 @@ pub(super) async fn follow(
         GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
-        | GovernanceChange::BudgetOpened(_) => return Ok(()),
+        | GovernanceChange::BudgetOpened(_)
+        | GovernanceChange::SwitchDisarmProposed(_) => return Ok(()),
     };
     statement.execute(conn).await.map(|_| ()).map_err(failed("begin or stop a sweep"))
 }

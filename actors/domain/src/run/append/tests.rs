@@ -398,6 +398,7 @@ fn projection(percent: u8) -> RunProjection {
         waiting_for: None,
         wake_at: None,
         open_approvals: vec![],
+        killed_by: None,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Governance changes and meters.
 
 use async_trait::async_trait;
-use signalbox_domain::governance::budget::{Budget, MeteredBudget, roll};
+use signalbox_domain::governance::budget::{Budget, MeteredBudget, ended_window, roll};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{ActorId, BudgetId, StoreIncarnation};
-use signalbox_domain::time::UnixMs;
+use signalbox_domain::time::{UnixMicros, UnixMs};
 
 use super::{MemoryStore, State};
 use crate::governance::{Governance, check_budget, check_readable, opening};
@@ -30,26 +30,12 @@ impl Governance for MemoryStore {
 
     async fn put_budget(&self, budget: Budget) -> Result<(), StoreError> {
         let now = self.now();
-        let mut state = self.state()?;
-        let id = budget.budget_id.clone();
-        let kept = state.meters.get(&id).cloned();
-        let rule = kept.as_ref().map(|kept| &kept.budget);
-        check_budget(rule, &budget)?;
-        if let Some(change) = opening(rule.filter(|_| !state.retired.contains(&id)), &budget) {
-            state.change(change, now.ms());
-        }
-        let mut meter = kept.map(|kept| kept.meter).unwrap_or_default();
-        roll(&budget, &mut meter, now.0.div_euclid(1_000_000));
-        state.retired.remove(&id);
-        state.meters.insert(id, MeteredBudget { budget, meter });
+        self.state()?.put_budget(budget, now)?;
         Ok(())
     }
 
     async fn retire_budget(&self, budget: &BudgetId) -> Result<(), StoreError> {
-        let mut state = self.state()?;
-        if state.meters.contains_key(budget) {
-            state.retired.insert(budget.clone());
-        }
+        self.state()?.retire_budget(budget);
         Ok(())
     }
 
@@ -66,7 +52,28 @@ impl Governance for MemoryStore {
 }
 
 impl State {
-    fn change(&mut self, change: GovernanceChange, at_unix_ms: UnixMs) -> EpochChange {
+    pub(super) fn put_budget(&mut self, budget: Budget, now: UnixMicros) -> Result<Option<EpochChange>, StoreError> {
+        let id = budget.budget_id.clone();
+        let kept = self.meters.get(&id).cloned();
+        let rule = kept.as_ref().map(|kept| &kept.budget);
+        check_budget(rule, &budget)?;
+        let opened = opening(rule.filter(|_| !self.retired.contains(&id)), &budget);
+        let opened = opened.map(|change| self.change(change, now.ms()));
+        let mut meter = kept.as_ref().map(|kept| kept.meter.clone()).unwrap_or_default();
+        roll(&budget, &mut meter, now.0.div_euclid(1_000_000));
+        self.windows.extend(kept.and_then(|kept| ended_window(&kept, &meter)));
+        self.retired.remove(&id);
+        self.meters.insert(id, MeteredBudget { budget, meter });
+        Ok(opened)
+    }
+
+    pub(super) fn retire_budget(&mut self, budget: &BudgetId) {
+        if self.meters.contains_key(budget) {
+            self.retired.insert(budget.clone());
+        }
+    }
+
+    pub(super) fn change(&mut self, change: GovernanceChange, at_unix_ms: UnixMs) -> EpochChange {
         let change = EpochChange { epoch: self.epoch() + 1, at_unix_ms, change };
         self.follow(&change.change);
         self.changes.push(change.clone());

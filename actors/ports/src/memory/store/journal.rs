@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
-use signalbox_domain::governance::budget::MeteredBudget;
+use signalbox_domain::governance::budget::{MeteredBudget, ended_window};
 use signalbox_domain::ids::{ApprovalId, BudgetId, CommandId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::{Accepted, Entry, Ground, OpenApproval, RunHead, judge};
 use signalbox_domain::run::chain::StoredEvent;
@@ -116,6 +116,9 @@ impl State {
         )?;
         accepted.read_back = check_events(&accepted.events)?;
 
+        for (id, metered) in &meters {
+            self.windows.extend(self.meters.get(id).and_then(|before| ended_window(before, &metered.meter)));
+        }
         self.meters.extend(meters);
         let run = self.run_mut(entry.run_key)?;
         run.parked |= accepted.head.owner.is_none();

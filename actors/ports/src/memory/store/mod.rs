@@ -1,5 +1,6 @@
 //! All store ports over one guarded state: the reference every database is measured by.
 
+mod acts;
 mod governance;
 mod inbox;
 mod journal;
@@ -11,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use signalbox_domain::governance::budget::MeteredBudget;
+use signalbox_domain::governance::audit::AuditEvent;
+use signalbox_domain::governance::budget::{EndedWindow, MeteredBudget};
 use signalbox_domain::governance::change::EpochChange;
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{
@@ -46,6 +48,9 @@ struct State {
     changes: Vec<EpochChange>,
     meters: BTreeMap<BudgetId, MeteredBudget>,
     retired: BTreeSet<BudgetId>,
+    /// Windows that are over, in the order they ended.
+    windows: Vec<EndedWindow>,
+    audit: Vec<AuditEvent>,
     nodes: BTreeMap<NodeIncarnation, Lease>,
     /// Unfinished sweeps, the oldest first.
     sweeps: Vec<Sweep>,
@@ -104,6 +109,8 @@ impl MemoryStore {
             changes: Vec::new(),
             meters: BTreeMap::new(),
             retired: BTreeSet::new(),
+            windows: Vec::new(),
+            audit: Vec::new(),
             nodes: BTreeMap::new(),
             sweeps: Vec::new(),
         };

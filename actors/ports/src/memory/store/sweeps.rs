@@ -25,7 +25,8 @@ impl State {
             GovernanceChange::GrantIssued(_)
             | GovernanceChange::GrantRevoked { .. }
             | GovernanceChange::ThrottlesSet(_)
-            | GovernanceChange::BudgetOpened(_) => {}
+            | GovernanceChange::BudgetOpened(_)
+            | GovernanceChange::SwitchDisarmProposed(_) => {}
         }
     }
 

@@ -70,7 +70,9 @@ impl Authority {
                     issued.revoked = true;
                 }
             }
-            GovernanceChange::ThrottlesSet(_) | GovernanceChange::BudgetOpened(_) => {}
+            GovernanceChange::ThrottlesSet(_)
+            | GovernanceChange::BudgetOpened(_)
+            | GovernanceChange::SwitchDisarmProposed(_) => {}
         }
     }
 
