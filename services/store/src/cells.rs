@@ -1,5 +1,6 @@
 //! The cells of a row, read alike from either database, so that what a row means is said once.
 
+use rusqlite::types::FromSql;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
@@ -76,6 +77,48 @@ impl Cells for PgRow {
     fn id_or_null(&self, column: &str) -> Result<Option<Uuid>, String> {
         self.try_get(column).map_err(text)
     }
+}
+
+/// A row read straight from SQLite.
+impl Cells for rusqlite::Row<'_> {
+    fn int(&self, column: &str) -> Result<i64, String> {
+        get(self, column)
+    }
+    fn int_or_null(&self, column: &str) -> Result<Option<i64>, String> {
+        get(self, column)
+    }
+    fn flag(&self, column: &str) -> Result<bool, String> {
+        get(self, column)
+    }
+    fn text(&self, column: &str) -> Result<&str, String> {
+        cell(self, column)?.as_str().map_err(|error| format!("`{column}`: {error}"))
+    }
+    fn text_or_null(&self, column: &str) -> Result<Option<&str>, String> {
+        cell(self, column)?.as_str_or_null().map_err(|error| format!("`{column}`: {error}"))
+    }
+    fn prose_or_null(&self, column: &str) -> Result<Option<String>, String> {
+        get(self, column)
+    }
+    fn bytes(&self, column: &str) -> Result<&[u8], String> {
+        cell(self, column)?.as_blob().map_err(|error| format!("`{column}`: {error}"))
+    }
+    fn bytes_or_null(&self, column: &str) -> Result<Option<&[u8]>, String> {
+        cell(self, column)?.as_blob_or_null().map_err(|error| format!("`{column}`: {error}"))
+    }
+    fn id(&self, column: &str) -> Result<Uuid, String> {
+        self.bytes(column).and_then(|bytes| id(bytes, column))
+    }
+    fn id_or_null(&self, column: &str) -> Result<Option<Uuid>, String> {
+        self.bytes_or_null(column)?.map(|bytes| id(bytes, column)).transpose()
+    }
+}
+
+fn get<T: FromSql>(row: &rusqlite::Row<'_>, column: &str) -> Result<T, String> {
+    row.get(column).map_err(|error| error.to_string())
+}
+
+fn cell<'r>(row: &'r rusqlite::Row<'_>, column: &str) -> Result<rusqlite::types::ValueRef<'r>, String> {
+    row.get_ref(column).map_err(|error| error.to_string())
 }
 
 fn id(bytes: &[u8], column: &str) -> Result<Uuid, String> {

@@ -22,13 +22,17 @@ pub(crate) fn incarnation_and_epoch(row: &impl Cells) -> Result<(StoreIncarnatio
 
 /// Governance changes. One that cannot be read fails all: nothing may be admitted past it.
 pub(crate) fn epoch_changes(rows: &[impl Cells]) -> Result<Vec<EpochChange>, StoreError> {
-    let changes = rows.iter().map(|row| {
-        let at_unix_ms = UnixMs(row.int("at_ms")?);
-        Ok(EpochChange { epoch: count(row, "epoch")?, at_unix_ms, change: json(row, "body")? })
-    });
-    changes
-        .collect::<Result<_, String>>()
-        .map_err(|problem| StoreError::Unavailable(format!("a governance change cannot be read: {problem}")))
+    rows.iter().map(epoch_change).collect::<Result<_, String>>().map_err(unreadable_change)
+}
+
+/// One governance change.
+pub(crate) fn epoch_change(row: &impl Cells) -> Result<EpochChange, String> {
+    let at_unix_ms = UnixMs(row.int("at_ms")?);
+    Ok(EpochChange { epoch: count(row, "epoch")?, at_unix_ms, change: json(row, "body")? })
+}
+
+pub(crate) fn unreadable_change(problem: String) -> StoreError {
+    StoreError::Unavailable(format!("a governance change cannot be read: {problem}"))
 }
 
 /// A budget in force with its figures as they stand at an instant.

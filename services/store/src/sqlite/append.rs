@@ -1,300 +1,200 @@
 //! Appending a batch: load the rows it touches, judge each entry, write what comes back, in one transaction.
 //!
-//! Each table is read and written by one statement per batch, however many entries there are. If a statement fails for a
-//! reason that lies in what is written, the batch is split and tried again until the bad entry stands alone.
+//! All of it happens on the journal's own thread, with statements that are prepared once: a statement costs a few
+//! microseconds there, and nothing waits between two of them. If one fails for a reason that lies in what is written, the
+//! batch is split and tried again until the bad entry stands alone.
 
-use serde_json::{Value, json};
-use signalbox_domain::governance::budget::EndedWindow;
-use signalbox_domain::ids::{RunKey, TenantId};
+use rusqlite::{Row, params};
+use serde_json::json;
+use signalbox_domain::ids::{RunKey, SwitchId, TenantId};
 use signalbox_domain::run::append::{Entry, OpenApproval};
 use signalbox_domain::run::chain::StoredEvent;
-use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_domain::time::UnixMs;
 use signalbox_ports::clock::Clock;
 use signalbox_ports::journal::StoreError;
-use sqlx::QueryBuilder;
-use sqlx::sqlite::SqliteConnection;
 
-use super::governance::changes_after;
-use super::rows::{blob, failed, hex_id};
-use super::writer::Connection;
+use super::direct::{Direct, Transaction};
 use crate::batch::{Answer, Batch, Parts, answered_commands, approvals_json, budgets, oldest_epoch, run_keys};
+use crate::governance::{epoch_change, unreadable_change};
 use crate::rows::{int, run_columns};
 
-/// Most rows of one multi-row statement: SQLite takes 32 766 arguments, and no row here has more than 11.
-const ROWS_MAX: usize = 2_900;
-
 /// Appends a batch; one answer for each entry, in order.
-pub(super) async fn append(connection: &mut Connection, batch: &[Entry], clock: &dyn Clock) -> Vec<Answer> {
+pub(super) fn append(direct: &mut Direct, batch: &[Entry], clock: &dyn Clock) -> Vec<Answer> {
     let mut parts = Parts::of(batch);
     while let Some(part) = parts.next() {
-        let outcome = append_part(connection, part, clock).await;
+        let outcome = direct.transact(|conn| judge_and_write(conn, part, clock));
         parts.settle(part, outcome);
     }
     parts.into_answers()
 }
 
-async fn append_part(
-    connection: &mut Connection,
-    part: &[Entry],
-    clock: &dyn Clock,
-) -> Result<Vec<Answer>, StoreError> {
-    let conn = connection.begin().await?;
-    let outcome = judge_and_write(conn, part, clock).await;
-    connection.end(outcome).await
-}
-
-async fn judge_and_write(
-    conn: &mut SqliteConnection,
-    part: &[Entry],
-    clock: &dyn Clock,
-) -> Result<Vec<Answer>, StoreError> {
-    let mut batch = load(conn, part).await?;
+fn judge_and_write(conn: &Transaction<'_>, part: &[Entry], clock: &dyn Clock) -> Result<Vec<Answer>, StoreError> {
+    let mut batch = load(conn, part)?;
     // Read after the lock was taken: windows and `at` move forward in the order of the transactions.
     let now = clock.now_micros();
     let answers = part.iter().map(|entry| batch.judge(entry, now)).collect();
-    save(conn, &batch, now).await?;
+    insert_events(conn, &batch.events)?;
+    save_meters(conn, &batch)?;
+    keep_windows(conn, &batch)?;
+    save_runs(conn, &batch)?;
+    save_projections(conn, &batch)?;
+    save_answers(conn, &batch, now.ms())?;
     Ok(answers)
 }
 
-async fn load(conn: &mut SqliteConnection, part: &[Entry]) -> Result<Batch, StoreError> {
+fn load(conn: &Transaction<'_>, part: &[Entry]) -> Result<Batch, StoreError> {
     let mut batch = Batch::default();
-    load_runs(conn, part, &mut batch).await?;
-    load_waiting(conn, part, &mut batch).await?;
-    load_governance(conn, part, &mut batch).await?;
-    load_meters(conn, part, &mut batch).await?;
+    let find = concat!("SELECT ", run_columns!(), " FROM runs WHERE run_key = ?1");
+    for key in run_keys(part) {
+        conn.each("read the rows of runs", find, [key.uuid().into_bytes()], |row| batch.load_run(row))?;
+    }
+    let find = "SELECT run_key, command_id FROM run_inbox WHERE run_key = ?1 AND command_id = ?2 AND answer IS NULL";
+    for (run, command) in answered_commands(part) {
+        let (run, command) = (run.uuid(), command.uuid());
+        conn.each("read inboxes", find, [run.into_bytes(), command.into_bytes()], |row| batch.load_waiting(row))?;
+    }
+    load_governance(conn, part, &mut batch)?;
+    for budget in budgets(part) {
+        let find = "SELECT * FROM meters WHERE budget_id = ?1";
+        conn.each("read meters", find, [budget.as_str()], |row| batch.load_meter(row))?;
+    }
     Ok(batch)
 }
 
-async fn load_governance(conn: &mut SqliteConnection, part: &[Entry], batch: &mut Batch) -> Result<(), StoreError> {
-    let epoch: i64 = sqlx::query_scalar("SELECT epoch FROM store_meta")
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(failed("read the epoch"))?;
+fn load_governance(conn: &Transaction<'_>, part: &[Entry], batch: &mut Batch) -> Result<(), StoreError> {
+    let Some(seen) = oldest_epoch(part) else { return Ok(()) };
+    let mut epoch: i64 = 0;
+    conn.each("read the epoch", "SELECT epoch FROM store_meta", [], |row| epoch = row.get(0).unwrap_or_default())?;
     batch.epoch = u64::try_from(epoch).unwrap_or_default();
-    if let Some(seen) = oldest_epoch(part)
-        && int(seen) < epoch
-    {
-        batch.changes = changes_after(conn, seen).await?;
-    }
-    Ok(())
-}
-
-async fn load_meters(conn: &mut SqliteConnection, part: &[Entry], batch: &mut Batch) -> Result<(), StoreError> {
-    let budgets = budgets(part);
-    if budgets.is_empty() {
+    if seen >= batch.epoch {
         return Ok(());
     }
-    let found = sqlx::query("SELECT * FROM meters WHERE budget_id IN (SELECT value FROM json_each(?))")
-        .bind(json!(budgets).to_string())
-        .fetch_all(conn)
-        .await
-        .map_err(failed("read meters"))?;
-    found.iter().for_each(|row| batch.load_meter(row));
+    let mut changes = Ok(Vec::new());
+    let later = "SELECT epoch, at_ms, body FROM governance_changes WHERE epoch > ?1 ORDER BY epoch";
+    conn.each("read governance changes", later, [int(seen)], |row: &Row<'_>| {
+        if let Ok(known) = &mut changes {
+            match epoch_change(row) {
+                Ok(change) => known.push(change),
+                Err(problem) => changes = Err(unreadable_change(problem)),
+            }
+        }
+    })?;
+    batch.changes = changes?;
     Ok(())
 }
 
-async fn save(conn: &mut SqliteConnection, batch: &Batch, now: UnixMicros) -> Result<(), StoreError> {
-    insert_events(conn, &batch.events).await?;
-    save_meters(conn, batch).await?;
-    keep_windows(conn, batch.windows.iter()).await?;
-    save_runs(conn, batch).await?;
-    save_projections(conn, batch).await?;
-    save_answers(conn, batch, now.ms()).await
-}
-
-async fn save_meters(conn: &mut SqliteConnection, batch: &Batch) -> Result<(), StoreError> {
-    let booked = batch.booked_meters().map(|metered| {
+fn save_meters(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let sql = "UPDATE meters SET window_start_seconds = ?2, consumed = ?3, reserved = ?4, grace_end_seconds = ?5 \
+               WHERE budget_id = ?1";
+    for metered in batch.booked_meters() {
         let meter = &metered.meter;
-        json!([
-            metered.budget.budget_id,
-            meter.window_start_unix_seconds,
-            meter.consumed.0,
-            meter.reserved.0,
-            meter.grace_end_unix_seconds,
-        ])
-    });
-    let sql = "UPDATE meters SET window_start_seconds = j.value->>1, consumed = j.value->>2, \
-               reserved = j.value->>3, grace_end_seconds = j.value->>4 \
-               FROM json_each(?) AS j WHERE budget_id = j.value->>0";
-    execute_for(conn, sql, booked.collect(), "book on meters").await
-}
-
-/// Keeps windows of budgets that are over. One that is there already ended before: a clock may have stepped back.
-pub(super) async fn keep_windows(
-    conn: &mut SqliteConnection,
-    windows: impl Iterator<Item = &EndedWindow>,
-) -> Result<(), StoreError> {
-    let rows = windows.map(|window| {
-        json!([
-            window.budget_id,
-            window.window_start_unix_seconds,
-            window.ended_unix_seconds,
-            window.consumed.0,
-            window.limit.0,
-        ])
-    });
-    let sql = "INSERT OR IGNORE INTO meter_windows (budget_id, starts, ended, consumed, limit_micros) \
-               SELECT value->>0, value->>1, value->>2, value->>3, value->>4 FROM json_each(?)";
-    execute_for(conn, sql, rows.collect(), "keep windows").await
-}
-
-async fn save_runs(conn: &mut SqliteConnection, batch: &Batch) -> Result<(), StoreError> {
-    let touched = batch.touched_runs().map(|run| {
-        json!([
-            hex_id(run.head.run_key.uuid()),
-            run.head.owner.map(|owner| hex_id(owner.uuid())),
-            run.head.last_seq,
-            run.head.last_hash,
-            run.head.last_at,
-            run.head.inbox_len,
-            run.wake_at,
-            u8::from(run.parked),
-            u8::from(run.head.closed),
-        ])
-    });
-    let sql = "UPDATE runs SET owner_incarnation = unhex(j.value->>1), last_seq = j.value->>2, \
-               last_hash = unhex(j.value->>3), last_at = j.value->>4, inbox_len = j.value->>5, \
-               wake_at_ms = j.value->>6, parked = j.value->>7, closed = j.value->>8 \
-               FROM json_each(?) AS j WHERE run_key = unhex(j.value->>0)";
-    execute_for(conn, sql, touched.collect(), "write the rows of runs").await
-}
-
-async fn save_projections(conn: &mut SqliteConnection, batch: &Batch) -> Result<(), StoreError> {
-    if batch.projections.is_empty() {
-        return Ok(());
-    }
-    let changed: Vec<_> = batch.projections.iter().collect();
-    for chunk in changed.chunks(ROWS_MAX) {
-        let mut query = QueryBuilder::new(
-            "UPDATE run_dashboard SET status = v.column2, total_cost_micros = v.column3, percent = v.column4, \
-             waiting_for = v.column5, open_approvals = v.column6, killed_by = v.column7 FROM (",
-        );
-        query.push_values(chunk, |mut row, (key, projection)| {
-            row.push_bind(blob(key.uuid()))
-                .push_bind(projection.status.as_str())
-                .push_bind(projection.total_cost_micros)
-                .push_bind(i64::from(projection.percent))
-                .push_bind(projection.waiting_for.clone())
-                .push_bind(approvals_json(&projection.open_approvals))
-                .push_bind(projection.killed_by.as_ref().map(ToString::to_string));
-        });
-        query.push(") AS v WHERE run_key = v.column1");
-        query.build().persistent(false).execute(&mut *conn).await.map_err(failed("write the dashboard"))?;
-    }
-    let keys = batch.projections.keys().map(|key| json!(hex_id(key.uuid()))).collect();
-    let sql = "DELETE FROM approvals WHERE run_key IN (SELECT unhex(value) FROM json_each(?))";
-    execute_for(conn, sql, keys, "write approvals").await?;
-    insert_approvals(conn, &batch.open_approvals()).await
-}
-
-async fn save_answers(conn: &mut SqliteConnection, batch: &Batch, now: UnixMs) -> Result<(), StoreError> {
-    for chunk in batch.answered.chunks(ROWS_MAX) {
-        let mut query = QueryBuilder::new("UPDATE run_inbox SET answer = v.column3, answered_at_ms = v.column4 FROM (");
-        query.push_values(chunk, |mut row, (run, command, answer)| {
-            row.push_bind(blob(run.uuid()))
-                .push_bind(blob(command.uuid()))
-                .push_bind(json!(answer).to_string().into_bytes())
-                .push_bind(now.0);
-        });
-        query.push(") AS v WHERE run_key = v.column1 AND command_id = v.column2");
-        query.build().persistent(false).execute(&mut *conn).await.map_err(failed("answer commands"))?;
+        let (starts, ends) = (meter.window_start_unix_seconds, meter.grace_end_unix_seconds);
+        let row = params![metered.budget.budget_id.as_str(), starts, meter.consumed.0, meter.reserved.0, ends];
+        conn.execute("book on meters", sql, row)?;
     }
     Ok(())
 }
 
-async fn load_runs(conn: &mut SqliteConnection, part: &[Entry], batch: &mut Batch) -> Result<(), StoreError> {
-    let arguments: Vec<_> = run_keys(part).iter().map(|key| hex_id(key.uuid())).collect();
-    let found = sqlx::query(concat!(
-        "SELECT ",
-        run_columns!(),
-        " FROM runs WHERE run_key IN (SELECT unhex(value) FROM json_each(?))"
-    ))
-    .bind(json!(arguments).to_string())
-    .fetch_all(conn)
-    .await
-    .map_err(failed("read the rows of runs"))?;
-    found.iter().for_each(|row| batch.load_run(row));
+/// Keeps a window of a budget that is over. One that is there already ended before: a clock may have stepped back.
+pub(super) const KEEP_WINDOW: &str = "INSERT OR IGNORE INTO meter_windows (budget_id, starts, ended, consumed, \
+    limit_micros) VALUES (?, ?, ?, ?, ?)";
+
+fn keep_windows(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    for window in &batch.windows {
+        let (starts, ended) = (window.window_start_unix_seconds, window.ended_unix_seconds);
+        let row = params![window.budget_id.as_str(), starts, ended, window.consumed.0, window.limit.0];
+        conn.execute("keep windows", KEEP_WINDOW, row)?;
+    }
     Ok(())
 }
 
-async fn load_waiting(conn: &mut SqliteConnection, part: &[Entry], batch: &mut Batch) -> Result<(), StoreError> {
-    let arguments: Vec<_> =
-        answered_commands(part).map(|(run, command)| json!([hex_id(run.uuid()), hex_id(command.uuid())])).collect();
-    if arguments.is_empty() {
-        return Ok(());
+fn save_runs(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let sql = "UPDATE runs SET owner_incarnation = ?2, last_seq = ?3, last_hash = ?4, last_at = ?5, inbox_len = ?6, \
+               wake_at_ms = ?7, parked = ?8, closed = ?9 WHERE run_key = ?1";
+    for run in batch.touched_runs() {
+        let head = &run.head;
+        let row = params![
+            head.run_key.uuid().into_bytes(),
+            head.owner.map(|owner| owner.uuid().into_bytes()),
+            int(head.last_seq),
+            head.last_hash.0,
+            head.last_at.0,
+            int(head.inbox_len),
+            run.wake_at.map(|at| at.0),
+            run.parked,
+            head.closed,
+        ];
+        conn.execute("write the rows of runs", sql, row)?;
     }
-    let found = sqlx::query(
-        "SELECT i.run_key, i.command_id FROM json_each(?) AS j JOIN run_inbox AS i \
-         ON i.run_key = unhex(j.value->>0) AND i.command_id = unhex(j.value->>1) WHERE i.answer IS NULL",
-    )
-    .bind(Value::Array(arguments).to_string())
-    .fetch_all(conn)
-    .await
-    .map_err(failed("read inboxes"))?;
-    found.iter().for_each(|row| batch.load_waiting(row));
+    Ok(())
+}
+
+fn save_projections(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let show = "UPDATE run_dashboard SET status = ?2, total_cost_micros = ?3, percent = ?4, waiting_for = ?5, \
+                open_approvals = ?6, killed_by = ?7 WHERE run_key = ?1";
+    for (key, projection) in &batch.projections {
+        let row = params![
+            key.uuid().into_bytes(),
+            projection.status.as_str(),
+            projection.total_cost_micros,
+            projection.percent,
+            projection.waiting_for,
+            approvals_json(&projection.open_approvals),
+            projection.killed_by.as_ref().map(SwitchId::as_str),
+        ];
+        conn.execute("write the dashboard", show, row)?;
+        let forget = "DELETE FROM approvals WHERE run_key = ?1";
+        conn.execute("write approvals", forget, [key.uuid().into_bytes()])?;
+    }
+    insert_approvals(conn, &batch.open_approvals())
+}
+
+fn save_answers(conn: &Transaction<'_>, batch: &Batch, now: UnixMs) -> Result<(), StoreError> {
+    let sql = "UPDATE run_inbox SET answer = ?3, answered_at_ms = ?4 WHERE run_key = ?1 AND command_id = ?2";
+    for (run, command, answer) in &batch.answered {
+        let answer = json!(answer).to_string().into_bytes();
+        let row = params![run.uuid().into_bytes(), command.uuid().into_bytes(), answer, now.0];
+        conn.execute("answer commands", sql, row)?;
+    }
     Ok(())
 }
 
 /// Writes events that are stamped and hashed.
-pub(super) async fn insert_events(conn: &mut SqliteConnection, events: &[StoredEvent]) -> Result<(), StoreError> {
-    for chunk in events.chunks(ROWS_MAX) {
-        let mut query = QueryBuilder::new(
-            "INSERT INTO run_events (run_key, seq, at, actor_id, actor_role, visibility, kind, version, body, \
-             prev_hash, hash) ",
-        );
-        query.push_values(chunk, |mut row, event| {
-            row.push_bind(blob(event.run_key.uuid()))
-                .push_bind(int(event.seq))
-                .push_bind(event.at.0)
-                .push_bind(event.actor.actor_id.to_string())
-                .push_bind(event.actor.role.as_str())
-                .push_bind(event.visibility.as_str())
-                .push_bind(event.kind.clone())
-                .push_bind(event.version)
-                .push_bind(event.body.clone())
-                .push_bind(event.prev_hash.0.to_vec())
-                .push_bind(event.hash.0.to_vec());
-        });
-        query.build().persistent(false).execute(&mut *conn).await.map_err(failed("write events"))?;
+pub(super) fn insert_events(conn: &Transaction<'_>, events: &[StoredEvent]) -> Result<(), StoreError> {
+    let sql = "INSERT INTO run_events (run_key, seq, at, actor_id, actor_role, visibility, kind, version, body, \
+               prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    for event in events {
+        let row = params![
+            event.run_key.uuid().into_bytes(),
+            int(event.seq),
+            event.at.0,
+            event.actor.actor_id.as_str(),
+            event.actor.role.as_str(),
+            event.visibility.as_str(),
+            event.kind,
+            event.version,
+            event.body,
+            event.prev_hash.0,
+            event.hash.0,
+        ];
+        conn.execute("write events", sql, row)?;
     }
     Ok(())
 }
 
 /// Writes open questions; those of the same runs were removed before.
-pub(super) async fn insert_approvals(
-    conn: &mut SqliteConnection,
+pub(super) fn insert_approvals(
+    conn: &Transaction<'_>,
     open: &[(RunKey, &TenantId, &OpenApproval)],
 ) -> Result<(), StoreError> {
-    for chunk in open.chunks(ROWS_MAX) {
-        let mut query =
-            QueryBuilder::new("INSERT INTO approvals (run_key, approval_id, tenant, requested_at_ms, body) ");
-        query.push_values(chunk, |mut row, (run, tenant, approval)| {
-            row.push_bind(blob(run.uuid()))
-                .push_bind(blob(approval.approval_id.uuid()))
-                .push_bind(tenant.to_string())
-                .push_bind(approval.requested_at_unix_ms.0)
-                .push_bind(json!(approval).to_string().into_bytes());
-        });
-        query.build().persistent(false).execute(&mut *conn).await.map_err(failed("write approvals"))?;
-        let mut query = QueryBuilder::new("INSERT OR IGNORE INTO approval_runs (approval_id, run_key) ");
-        query.push_values(chunk, |mut row, (run, _, approval)| {
-            row.push_bind(blob(approval.approval_id.uuid())).push_bind(blob(run.uuid()));
-        });
-        query.build().persistent(false).execute(&mut *conn).await.map_err(failed("note whose approvals they are"))?;
+    let put = "INSERT INTO approvals (run_key, approval_id, tenant, requested_at_ms, body) VALUES (?, ?, ?, ?, ?)";
+    let note = "INSERT OR IGNORE INTO approval_runs (approval_id, run_key) VALUES (?, ?)";
+    for (run, tenant, approval) in open {
+        let (run, id) = (run.uuid(), approval.approval_id.uuid());
+        let body = json!(approval).to_string().into_bytes();
+        let at = approval.requested_at_unix_ms.0;
+        conn.execute("write approvals", put, params![run.into_bytes(), id.into_bytes(), tenant.as_str(), at, body])?;
+        conn.execute("note whose approvals they are", note, [id.into_bytes(), run.into_bytes()])?;
     }
-    Ok(())
-}
-
-/// Executes a statement whose only argument is a JSON array of rows, if there are any.
-async fn execute_for(
-    conn: &mut SqliteConnection,
-    sql: &'static str,
-    rows: Vec<Value>,
-    doing: &'static str,
-) -> Result<(), StoreError> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    sqlx::query(sql).bind(Value::Array(rows).to_string()).execute(conn).await.map_err(failed(doing))?;
     Ok(())
 }

@@ -122,7 +122,15 @@ pub(super) async fn put_budget(
         Some(change) => Some(write_change(conn, change, by, now.ms()).await?),
         None => None,
     };
-    append::keep_windows(conn, ended.iter()).await?;
+    if let Some(window) = &ended {
+        let query = sqlx::query(append::KEEP_WINDOW)
+            .bind(window.budget_id.as_str())
+            .bind(window.window_start_unix_seconds)
+            .bind(window.ended_unix_seconds)
+            .bind(window.consumed.0)
+            .bind(window.limit.0);
+        query.execute(&mut *conn).await.map_err(failed("keep windows"))?;
+    }
     sqlx::query(
         "INSERT INTO meters (budget_id, budget, window_start_seconds, consumed, reserved, grace_end_seconds, retired) \
          VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT (budget_id) DO UPDATE SET budget = excluded.budget, \

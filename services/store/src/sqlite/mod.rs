@@ -1,11 +1,14 @@
 //! All store ports on one SQLite database.
 //!
-//! One connection writes, in a task of its own that outlives whoever asked (see [`writer`]); a pool of others reads. An
+//! One connection writes journals (see [`direct`]) and one everything else, one at a time, in a task that outlives whoever
+//! asked (see [`writer`]); a pool of others reads. An
 //! exclusive lock on the data directory proves that no other process has the store, so a run owned by a node of an
 //! earlier opening can be claimed at once.
 
 mod acts;
 mod append;
+mod create;
+mod direct;
 mod directory;
 mod governance;
 mod inbox;

@@ -12,6 +12,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions, Connection as _};
 
 use super::SqliteStore;
+use super::direct::{Direct, DirectHandle};
 use super::writer::{Connection, Writer};
 use crate::open_error::{OpenError, SCHEMA_VERSION};
 
@@ -53,16 +54,17 @@ impl SqliteStore {
         create_private_dir(dir).map_err(|error| unavailable(error.to_string()))?;
         let lock = lock(dir).await?;
 
-        let pages_max = options.bytes_max.map(|bytes| (bytes / PAGE_BYTES).max(1).to_string());
+        let pages_max = options.bytes_max.map(|bytes| (bytes / PAGE_BYTES).max(1));
+        let file = dir.join("signalbox.db");
         let connect = SqliteConnectOptions::new()
-            .filename(dir.join("signalbox.db"))
+            .filename(&file)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(WAIT)
             .disable_statement_logging();
         let writing = match pages_max {
-            Some(pages) => connect.clone().pragma("max_page_count", pages),
+            Some(pages) => connect.clone().pragma("max_page_count", pages.to_string()),
             None => connect.clone(),
         };
         let mut first = writing.connect().await.map_err(|error| unavailable(error.to_string()))?;
@@ -77,7 +79,9 @@ impl SqliteStore {
             .max_connections(options.readers.max(1))
             .acquire_timeout(WAIT)
             .connect_lazy_with(connect.pragma("query_only", "ON"));
-        let writer = Writer::start(Connection::new(writing), lock);
+        let direct = Direct::new(file, WAIT, pages_max);
+        let direct = DirectHandle::start(direct).map_err(|error| unavailable(error.to_string()))?;
+        let writer = Writer::start(Connection::new(writing), direct, options.clock.clone(), lock);
         Ok(Self { writer, readers, clock: options.clock, session })
     }
 }

@@ -1,26 +1,34 @@
-//! The one connection that writes, and the task that owns it.
+//! The connections that write, and the task that owns them.
 //!
 //! A transaction must not end half-way because whoever waited for it has gone: a future that is dropped between BEGIN and
-//! COMMIT would leave the connection in the middle. So the connection lives in a task that nobody drops; callers hand
-//! work over and wait for the answer, and if they stop waiting, the work is finished all the same.
+//! COMMIT would leave the connection in the middle. So the connections live in a task that nobody drops; callers hand
+//! work over and wait for the answer, and if they stop waiting, the work is finished all the same. One piece of work is
+//! done at a time, but that runs which wait to be created are created together.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use signalbox_ports::journal::StoreError;
+use signalbox_ports::clock::Clock;
+use signalbox_ports::journal::{Created, NewRun, StoreError};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection as _};
 use tokio::sync::{mpsc, oneshot};
 
+use super::create::create_all;
+use super::direct::{Direct, DirectHandle};
 use super::rows::failed;
 
 /// Most pieces of work that wait for the connection; further callers wait at the door.
 const WAITING_MAX: usize = 256;
 
-type Work = Box<dyn for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, ()> + Send>;
+type Work = Box<dyn for<'c> FnOnce(&'c mut Connections) -> BoxFuture<'c, ()> + Send>;
+
+type Creation = (NewRun, oneshot::Sender<Result<Created, StoreError>>);
 
 enum Message {
     Work(Work),
+    Create(Box<Creation>),
     Close(oneshot::Sender<()>),
 }
 
@@ -30,24 +38,40 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the task. The lock of the data directory is let go after the connection is closed.
-    pub(super) fn start(connection: Connection, lock: File) -> Self {
+    /// Starts the task. The lock of the data directory is let go after the connections are closed.
+    pub(super) fn start(connection: Connection, direct: DirectHandle, clock: Arc<dyn Clock>, lock: File) -> Self {
         let (messages, received) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(serve(connection, received, lock));
+        let connections = Connections { connection, direct };
+        tokio::spawn(serve(connections, clock, received, lock));
         Self { messages }
     }
 
-    /// Has `work` done on the connection and waits for what it gives.
-    pub(super) async fn run<T, F>(&self, work: F) -> Result<T, StoreError>
+    /// Has `work` done on the journal's connection and waits for what it gives.
+    pub(super) async fn direct<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Direct) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.hand_over(move |connections| Box::pin(connections.direct.run(work))).await?
+    }
+
+    /// Creates a run, together with whatever other runs wait to be created.
+    pub(super) async fn create(&self, run: NewRun) -> Result<Created, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let closed = |_| StoreError::Unavailable("the store is closed".into());
+        self.messages.send(Message::Create(Box::new((run, answer)))).await.map_err(closed)?;
+        answered.await.map_err(|_| StoreError::Unknown("the writer stopped before it answered".into()))?
+    }
+
+    async fn hand_over<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, T> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connections) -> BoxFuture<'c, T> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let work: Work = Box::new(move |connection| {
+        let work: Work = Box::new(move |connections| {
             Box::pin(async move {
                 // Whoever asked may be gone; the work is done all the same.
-                let _ = answer.send(work(connection).await);
+                let _ = answer.send(work(connections).await);
             })
         });
         let closed = |_| StoreError::Unavailable("the store is closed".into());
@@ -61,7 +85,7 @@ impl Writer {
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, StoreError>> + Send + 'static,
     {
-        let transaction = self.run(move |connection| {
+        let transaction = self.hand_over(move |Connections { connection, .. }| {
             Box::pin(async move {
                 let outcome = work(connection.begin().await?).await;
                 connection.end(outcome).await
@@ -80,11 +104,33 @@ impl Writer {
     }
 }
 
-async fn serve(mut connection: Connection, mut received: mpsc::Receiver<Message>, lock: File) {
+/// Both connections. Each piece of work has them for itself.
+struct Connections {
+    connection: Connection,
+    direct: DirectHandle,
+}
+
+async fn serve(mut connections: Connections, clock: Arc<dyn Clock>, mut received: mpsc::Receiver<Message>, lock: File) {
     let mut asked_to_close = None;
-    while let Some(message) = received.recv().await {
+    // What came behind the last run that was created with others.
+    let mut next = None;
+    while let Some(message) = match next.take() {
+        Some(message) => Some(message),
+        None => received.recv().await,
+    } {
         match message {
-            Message::Work(work) => work(&mut connection).await,
+            Message::Work(work) => work(&mut connections).await,
+            Message::Create(creation) => {
+                let mut creations = vec![*creation];
+                while creations.len() < WAITING_MAX && next.is_none() {
+                    match received.try_recv() {
+                        Ok(Message::Create(creation)) => creations.push(*creation),
+                        Ok(other) => next = Some(other),
+                        Err(_) => break,
+                    }
+                }
+                create(&connections.direct, creations, clock.clone()).await;
+            }
             Message::Close(closed) => {
                 asked_to_close = Some(closed);
                 break;
@@ -92,11 +138,31 @@ async fn serve(mut connection: Connection, mut received: mpsc::Receiver<Message>
         }
     }
     drop(received);
+    let Connections { connection, direct } = connections;
+    direct.close().await;
     connection.close().await;
     drop(lock);
     if let Some(closed) = asked_to_close {
         // Whoever asked may be gone; it is closed all the same.
         let _ = closed.send(());
+    }
+}
+
+async fn create(direct: &DirectHandle, creations: Vec<Creation>, clock: Arc<dyn Clock>) {
+    let (runs, answers): (Vec<_>, Vec<_>) = creations.into_iter().unzip();
+    let created = direct.run(move |direct| create_all(direct, &runs, clock.as_ref())).await;
+    match created {
+        Ok(created) => {
+            for (answer, created) in answers.into_iter().zip(created) {
+                // Whoever asked may be gone; the run is there all the same.
+                let _ = answer.send(created);
+            }
+        }
+        Err(error) => {
+            for answer in answers {
+                let _ = answer.send(Err(error.clone()));
+            }
+        }
     }
 }
 
@@ -146,7 +212,7 @@ impl Connection {
         outcome
     }
 
-    async fn close(&mut self) {
+    async fn close(mut self) {
         if let Some(conn) = self.open.take()
             && let Err(error) = conn.close().await
         {
