@@ -1,6 +1,7 @@
 //! One node: the tree of actors, the order of starting and draining, and the handle the edges hold.
 
 mod approving;
+mod claiming;
 mod commanding;
 mod forking;
 mod sealing;
@@ -294,6 +295,17 @@ impl NodeHandle {
         submission: Submission,
         grants: Vec<Grant>,
     ) -> Result<Submitted, ApiError> {
+        self.submit_noting(caller, run_id, submission, grants, Vec::new()).await
+    }
+
+    async fn submit_noting(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+        grants: Vec<Grant>,
+        noted: Vec<NewEvent>,
+    ) -> Result<Submitted, ApiError> {
         self.check_room()?;
         let run_key = RunKey::new(self.inner.ports.ids.fresh());
         let submitter = Submitter {
@@ -310,7 +322,7 @@ impl NodeHandle {
         submitted.grants.extend(submission::mint_grants(&submitted, now));
         let submitted = self.seal(submitted).await?;
         let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
-        match self.create(caller, submitted, Vec::new(), now).await? {
+        match self.create(caller, submitted, noted, now).await? {
             (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status }),
             (Created::Exists(head), _) => {
                 let there = self.envelope(&head).await?;

@@ -51,6 +51,9 @@ pub(crate) fn describe(event: &RunEvent) -> String {
             }
             GovernanceAudited::Budget { budget_id, .. } => format!("budget {budget_id} is exhausted"),
             GovernanceAudited::Overshoot { call_id, detail, .. } => format!("call {call_id}: {detail}"),
+            GovernanceAudited::IdentityMismatch { claimed_tenant_id } => {
+                format!("the submission named the tenant `{claimed_tenant_id}`, which is not its credential's")
+            }
         },
         RunEvent::RunFinished(e) => {
             let mut text = e.status.as_str().to_owned();

@@ -5,17 +5,16 @@
 
 use std::io::{BufRead, Write};
 
-use serde::{Deserialize, Serialize};
-use signalbox_domain::identity::{Actor, Role, Visibility};
-use signalbox_domain::ids::{ActorId, RunKey, TenantId};
+use serde::Serialize;
+use signalbox_domain::identity::Actor;
+use signalbox_domain::ids::{RunKey, TenantId};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
+use signalbox_domain::run::export::{FORMAT, Head, Line, Tail};
 use signalbox_domain::time::UnixMicros;
 use signalbox_proto::v1;
 
 use crate::failure::Failure;
 
-/// The format's name and version, in the head.
-const FORMAT: &str = "signalbox.journal.v1";
 /// Longest line that is read, in bytes.
 const LINE_BYTES_MAX: u64 = 32 << 20;
 /// Most events that are read.
@@ -32,37 +31,6 @@ pub(crate) struct JournalFile {
     pub(crate) events: Vec<StoredEvent>,
     /// How many events the tail promises, and the hash of the last; `None` if there is no tail: the file was cut.
     pub(crate) tail: Option<(u64, String)>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Head {
-    format: String,
-    run_id: String,
-    tenant_id: TenantId,
-    run_key: RunKey,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Tail {
-    events: u64,
-    head_hash: String,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Line {
-    seq: u64,
-    at_unix_micros: i64,
-    actor_id: ActorId,
-    actor_role: Role,
-    visibility: Visibility,
-    kind: String,
-    version: u16,
-    body: String,
-    prev_hash: EventHash,
-    hash: EventHash,
 }
 
 /// Writes journals as they arrive.
@@ -145,41 +113,6 @@ pub(crate) fn read(mut from: impl BufRead) -> Result<JournalFile, Failure> {
         file.events.push(line.into_stored(head.run_key));
     }
     Ok(file)
-}
-
-impl From<&StoredEvent> for Line {
-    fn from(event: &StoredEvent) -> Self {
-        Self {
-            seq: event.seq,
-            at_unix_micros: event.at.0,
-            actor_id: event.actor.actor_id.clone(),
-            actor_role: event.actor.role,
-            visibility: event.visibility,
-            kind: event.kind.clone(),
-            version: event.version,
-            // JSON is UTF-8; bytes that are not would be found by their hash.
-            body: String::from_utf8_lossy(&event.body).into_owned(),
-            prev_hash: event.prev_hash,
-            hash: event.hash,
-        }
-    }
-}
-
-impl Line {
-    fn into_stored(self, run_key: RunKey) -> StoredEvent {
-        StoredEvent {
-            run_key,
-            seq: self.seq,
-            at: UnixMicros(self.at_unix_micros),
-            actor: Actor { actor_id: self.actor_id, role: self.actor_role },
-            visibility: self.visibility,
-            kind: self.kind,
-            version: self.version,
-            body: self.body.into_bytes(),
-            prev_hash: self.prev_hash,
-            hash: self.hash,
-        }
-    }
 }
 
 fn put(to: &mut impl Write, value: &impl Serialize) -> Result<(), Failure> {

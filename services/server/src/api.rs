@@ -26,6 +26,14 @@ pub trait RunApi: Send + Sync + 'static {
         run_id: Option<RunId>,
         submission: Submission,
     ) -> Result<Submitted, ApiError>;
+    /// The same for a submission that names a tenant: another than the caller's is noted, and changes nothing (EXE-019).
+    async fn submit_claiming(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+        claimed: TenantId,
+    ) -> Result<Submitted, ApiError>;
     /// One run.
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError>;
     /// Runs, newest first.
@@ -98,6 +106,15 @@ impl RunApi for NodeHandle {
         submission: Submission,
     ) -> Result<Submitted, ApiError> {
         self.submit(caller, run_id, submission).await
+    }
+    async fn submit_claiming(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+        claimed: TenantId,
+    ) -> Result<Submitted, ApiError> {
+        self.submit_claiming(caller, run_id, submission, claimed).await
     }
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
         self.get(caller, run_id).await

@@ -3,14 +3,14 @@
 use signalbox_domain::ids::RunId;
 use signalbox_domain::run::append::OpenApproval;
 use signalbox_domain::run::chain::StoredEvent;
-use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::envelope::{ApprovalRecord, RunEnvelope};
 use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason, GuardedAction};
 use signalbox_domain::run::plan::ApprovalRequirement;
 use signalbox_domain::run::verify::Report;
 use signalbox_ports::directory::RunRow;
 use signalbox_proto::v1;
 
-use crate::api::{ErrorKind, Question};
+use crate::api::{ErrorKind, Question, WatchItem};
 use crate::errors::Refusal;
 
 /// One event; the body is the exact bytes that were hashed.
@@ -27,6 +27,20 @@ pub(crate) fn event(event: StoredEvent) -> v1::RunEvent {
         prev_hash: event.prev_hash.hex(),
         hash: event.hash.hex(),
     }
+}
+
+/// What a watcher is sent.
+pub(crate) fn watched(item: WatchItem) -> v1::WatchRunResponse {
+    use v1::watch_run_response::Item;
+    let item = match item {
+        WatchItem::Event(stored) => Item::Event(event(stored)),
+        WatchItem::Progress { step_id, message, percent } => Item::Progress(v1::CallProgressLine {
+            step_id: step_id.to_string(),
+            message,
+            percent: percent.map(u32::from),
+        }),
+    };
+    v1::WatchRunResponse { item: Some(item) }
 }
 
 /// A run in a list: without its envelope.
@@ -105,13 +119,7 @@ pub(crate) fn approval((run_id, open): (RunId, OpenApproval)) -> v1::Approval {
 /// One question, open or not; with what it is about if the caller may see that.
 pub(crate) fn question(question: Question, sees_subject: bool) -> v1::GetApprovalResponse {
     let Question { run_id, asked, shown, may_decide } = question;
-    let state = match (asked.decision, asked.lapsed) {
-        (Some(ApprovalDecision::Approve), _) => "approved",
-        (Some(ApprovalDecision::Reject), _) => "rejected",
-        (Some(ApprovalDecision::Skip), _) => "skipped",
-        (None, true) => "lapsed",
-        (None, false) => "open",
-    };
+    let state = question_state(&asked);
     v1::GetApprovalResponse {
         approval: Some(approval((run_id, asked.open_row()))),
         state: state.to_owned(),
@@ -120,6 +128,17 @@ pub(crate) fn question(question: Question, sees_subject: bool) -> v1::GetApprova
         may_decide,
         decided_by: asked.decided_by.map(|actor| actor.actor_id.to_string()).unwrap_or_default(),
         decision_reason: asked.decision_reason.unwrap_or_default(),
+    }
+}
+
+/// How a question stands, in one word.
+pub(crate) const fn question_state(asked: &ApprovalRecord) -> &'static str {
+    match (asked.decision, asked.lapsed) {
+        (Some(ApprovalDecision::Approve), _) => "approved",
+        (Some(ApprovalDecision::Reject), _) => "rejected",
+        (Some(ApprovalDecision::Skip), _) => "skipped",
+        (None, true) => "lapsed",
+        (None, false) => "open",
     }
 }
 
@@ -132,7 +151,7 @@ fn action(action: &GuardedAction) -> v1::GuardedAction {
     }
 }
 
-const fn requirement(requirement: ApprovalRequirement) -> &'static str {
+pub(crate) const fn requirement(requirement: ApprovalRequirement) -> &'static str {
     match requirement {
         ApprovalRequirement::None => "none",
         ApprovalRequirement::Operator => "operator",
@@ -142,7 +161,7 @@ const fn requirement(requirement: ApprovalRequirement) -> &'static str {
     }
 }
 
-const fn approval_reason(reason: ApprovalReason) -> &'static str {
+pub(crate) const fn approval_reason(reason: ApprovalReason) -> &'static str {
     match reason {
         ApprovalReason::Gate => "gate",
         ApprovalReason::UnknownCallOutcome => "unknown-call-outcome",

@@ -44,6 +44,14 @@ const BY_CODE: &[(&str, Code, u16)] = &[
     ("budget-exceeded", Code::ResourceExhausted, 402),
     // RUN-028: the node is full, which is nothing the caller did too much of.
     ("overloaded", Code::ResourceExhausted, 503),
+    // What only one edge can say, with the nearest that the other has.
+    ("idempotency-key-reused", Code::InvalidArgument, 422),
+    ("no-such-route", Code::Unimplemented, 404),
+    ("method-not-allowed", Code::Unimplemented, 405),
+    ("body-too-slow", Code::DeadlineExceeded, 408),
+    ("address-too-long", Code::ResourceExhausted, 414),
+    ("content-type-unsupported", Code::InvalidArgument, 415),
+    ("headers-too-large", Code::ResourceExhausted, 431),
 ];
 
 /// A "no" on its way to a client: the node's, or the edge's own.
@@ -75,6 +83,10 @@ impl Refusal {
     pub fn code(&self) -> &str {
         &self.code
     }
+    /// In words.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
     /// The fact under a key.
     pub fn detail(&self, key: &str) -> Option<&str> {
         self.details.get(key).map(String::as_str)
@@ -84,7 +96,7 @@ impl Refusal {
         retry_after(self)
     }
     /// What the client may hear of it. A fault of ours is logged here, under `request_id`, and keeps its text there.
-    pub fn told(&self, request_id: Uuid) -> Told {
+    pub fn told(&self, request_id: &str) -> Told {
         let (grpc, http) = statuses_of(&self.code, self.kind);
         let internal = grpc == Code::Internal;
         let (message, details) = if internal {
@@ -96,6 +108,7 @@ impl Refusal {
             (self.message.clone(), self.details.clone())
         };
         let retry_after = self.retry_after();
+        let request_id = request_id.to_owned();
         Told { code: self.code.clone(), message, details, retry_after, request_id, internal, grpc, http }
     }
 }
@@ -112,7 +125,7 @@ pub struct Told {
     /// When trying again may help, if waiting helps at all.
     pub retry_after: Option<Duration>,
     /// The request, as its log lines name it.
-    pub request_id: Uuid,
+    pub request_id: String,
     /// True if it is a fault of ours, of which only `code` and `request_id` are told.
     pub internal: bool,
     /// Its gRPC status.
@@ -227,12 +240,12 @@ fn statuses_of(code: &str, kind: ErrorKind) -> (Code, u16) {
 /// What a gRPC client is sent.
 pub fn to_status(refusal: &Refusal) -> Status {
     let Told { code, message, details: facts, retry_after, request_id, internal, grpc, http: _ } =
-        refusal.told(Uuid::new_v4());
+        refusal.told(&Uuid::new_v4().to_string());
     let mut details = ErrorDetails::new();
     let metadata: HashMap<_, _> = facts.into_iter().map(|(key, fact)| (key.to_owned(), fact)).collect();
     details.set_error_info(&code, ERROR_DOMAIN, metadata);
     if internal {
-        details.set_request_info(request_id.to_string(), "");
+        details.set_request_info(request_id, "");
         return Status::with_error_details(grpc, message, details);
     }
     if let Some(delay) = retry_after {
@@ -362,6 +375,7 @@ mod tests {
                 400 | 422 => &[Code::InvalidArgument],
                 401 => &[Code::Unauthenticated],
                 403 => &[Code::PermissionDenied],
+                404 | 410 if code == "no-such-route" => &[Code::Unimplemented],
                 404 | 410 => &[Code::NotFound],
                 409 => &[Code::Aborted, Code::AlreadyExists],
                 412 => &[Code::FailedPrecondition],
@@ -369,6 +383,10 @@ mod tests {
                 503 => &[Code::Unavailable],
                 501 => &[Code::Unimplemented],
                 504 => &[Code::DeadlineExceeded],
+                405 => &[Code::Unimplemented],
+                408 => &[Code::DeadlineExceeded],
+                415 => &[Code::InvalidArgument],
+                414 | 431 => &[Code::ResourceExhausted],
                 other => panic!("{code}: {other} is not in the requirement"),
             };
             assert!(expected.contains(&grpc), "{code}: {http} with {grpc:?}");
@@ -377,10 +395,10 @@ mod tests {
 
     #[test]
     fn what_is_told_of_a_fault_of_ours_is_its_code_and_where_to_look() {
-        let id = Uuid::from_u128(9);
+        let id = "request-9";
         let told = Refusal::new(ErrorKind::Internal, "internal", "secret table name").with("runId", "r-1").told(id);
         assert!(told.internal && told.details.is_empty() && told.retry_after.is_none());
-        assert!(told.message.contains(&id.to_string()) && !told.message.contains("secret"));
+        assert!(told.message.contains(id) && !told.message.contains("secret"));
         let told = Refusal::new(ErrorKind::NotFound, "no-such-run", "no").with("runId", "r-1").told(id);
         assert_eq!((told.internal, told.http, told.details["runId"].as_str()), (false, 404, "r-1"));
     }

@@ -94,6 +94,7 @@ struct State {
     journal: Vec<StoredEvent>,
     watch: Option<mpsc::Receiver<Result<WatchItem, ApiError>>>,
     submissions: Vec<Submission>,
+    claims: Vec<TenantId>,
     commands: Vec<(CommandId, RunCommand)>,
     filters: Vec<RunFilter>,
     unready: bool,
@@ -148,6 +149,10 @@ impl FakeNode {
     pub(crate) fn submissions(&self) -> Vec<Submission> {
         self.0.lock().unwrap().submissions.clone()
     }
+    /// Every tenant that a submission named.
+    pub(crate) fn claims(&self) -> Vec<TenantId> {
+        self.0.lock().unwrap().claims.clone()
+    }
     /// Every command.
     pub(crate) fn commands(&self) -> Vec<(CommandId, RunCommand)> {
         self.0.lock().unwrap().commands.clone()
@@ -191,6 +196,17 @@ impl RunApi for FakeNode {
         self.hold(envelope(run_id, &caller.tenant_id, RunStatus::Queued));
         self.0.lock().unwrap().submissions.push(submission);
         Ok(Submitted { run_id, replayed, status: RunStatus::Queued })
+    }
+
+    async fn submit_claiming(
+        &self,
+        caller: &Caller,
+        run_id: Option<RunId>,
+        submission: Submission,
+        claimed: TenantId,
+    ) -> Result<Submitted, ApiError> {
+        self.0.lock().unwrap().claims.push(claimed);
+        self.submit(caller, run_id, submission).await
     }
 
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {

@@ -1,12 +1,14 @@
-//! The edges: gRPC, health and reflection.
+//! The edges: gRPC with health and reflection, and HTTP/JSON on the same port.
 //!
 //! What comes in is read strictly and identified by its credential alone; what goes out is filtered by what the caller
 //! may see. The edge decides nothing about runs: it asks a node through [`api::RunApi`].
 
 pub mod api;
+mod asks;
 mod convert;
 pub mod errors;
 mod health;
+mod http;
 pub mod identity;
 mod page;
 mod serve;

@@ -1,4 +1,4 @@
-//! Listening, health, reflection, limits and the orderly end.
+//! Listening, health, reflection, HTTP beside gRPC, limits and the orderly end.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 
 use crate::api::RunApi;
-use crate::health;
+use crate::{health, http};
 use crate::identity::{Identify, IdentityNotConfigured, check_listen};
 use crate::service::Runs;
 use crate::transport::Deadlines;
@@ -150,6 +150,7 @@ pub(crate) async fn serve_watched(
         .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
         .http2_keepalive_timeout(Some(KEEPALIVE_WITHIN))
         .max_connection_age(CONNECTION_AGE_MAX)
+        .accept_http1(true)
         .layer(Deadlines)
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming(listener, tls, AcceptLimits::default()), stop);
@@ -178,20 +179,23 @@ const SERVICES: [&str; 1] = [<RunServiceServer<Runs> as NamedService>::NAME];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
 fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) -> Result<Routes, ServeError> {
-    let runs = Runs {
+    let runs = Arc::new(Runs {
         api: edge.api,
         identity: edge.identity,
         ids: edge.ids,
         watch_limits: edge.limits.watch,
         watches,
         draining,
-    };
-    let runs = RunServiceServer::new(runs)
+    });
+    let http = http::router(runs.clone());
+    let runs = RunServiceServer::from_arc(runs)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(v1::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    Ok(Routes::new(runs).add_service(reflection))
+    // What is no call of gRPC is HTTP's to answer, so the last word is HTTP's too.
+    let grpc = Routes::new(runs).add_service(reflection).into_axum_router().reset_fallback();
+    Ok(Routes::from(grpc.merge(http)))
 }

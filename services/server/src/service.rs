@@ -5,28 +5,23 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use prost::Message;
-use signalbox_domain::identity::Visibility;
-use signalbox_domain::ids::{ApprovalId, CallId, CommandId, RunId, RunKey, TenantId};
-use signalbox_domain::run::append::CommandAnswer;
+use signalbox_domain::ids::{ApprovalId, CallId, CommandId, RunId};
 use signalbox_domain::run::chain::StoredEvent;
-use signalbox_domain::run::evolve::FoldError;
-use signalbox_domain::run::explain::explain;
 use signalbox_domain::run::telling::tell;
 use signalbox_domain::run::verify::verify;
 use signalbox_ports::clock::Ids;
-use signalbox_ports::directory::{PAGE_ROWS_MAX, RunFilter};
 use signalbox_proto::v1::{self, run_service_server::RunService};
 use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use crate::api::{ApiError, Caller, ErrorKind, RunApi};
+use crate::api::{Caller, ErrorKind, RunApi};
+use crate::asks::{Steered, explained, sees_envelope};
 use crate::errors::Refusal;
 use crate::identity::Identify;
 use crate::serve::ANSWER_BYTES_MAX;
-use crate::validate::Steering;
-use crate::watch::{Relay, WatchLimits};
-use crate::{convert, errors, page, transport, validate};
+use crate::watch::WatchLimits;
+use crate::{convert, errors, transport, validate};
 
 /// Most events one message of an export holds.
 const EXPORT_EVENTS_MAX: usize = 100;
@@ -49,7 +44,7 @@ impl Runs {
     }
 
     // Who names no command of its own cannot say it twice either, so any fresh id will do.
-    fn command_id(&self, text: &str) -> Result<CommandId, Refusal> {
+    pub(crate) fn command_id(&self, text: &str) -> Result<CommandId, Refusal> {
         Ok(validate::optional_id("command_id", text)?.unwrap_or_else(|| CommandId::new(self.ids.fresh())))
     }
 
@@ -75,18 +70,7 @@ impl Runs {
         let size = validate::page_size(request.page_size)?;
         let status = validate::statuses(&request.status)?;
         let pipeline_id = validate::pipeline(&request.pipeline_id)?;
-        let listing = page::Listing { tenant: &caller.tenant_id, status: &status, pipeline: pipeline_id.as_ref() };
-        let before = page::read(&request.page_token, listing)?;
-        // One row more than the page tells whether there is another page; the largest page has to guess.
-        let limit = (size + 1).min(PAGE_ROWS_MAX);
-        let filter = RunFilter { status: status.clone(), pipeline_id: pipeline_id.clone(), before, limit };
-        let mut rows = self.api.list(&caller, filter).await?;
-        let more = rows.len() > size || (size == PAGE_ROWS_MAX && rows.len() == size);
-        rows.truncate(size);
-        let next_page_token = match rows.last() {
-            Some(last) if more => page::token(last.run_key, listing),
-            Some(_) | None => String::new(),
-        };
+        let (rows, next_page_token) = self.page(&caller, size, status, pipeline_id, &request.page_token).await?;
         Ok(v1::ListRunsResponse { runs: rows.into_iter().map(convert::row).collect(), next_page_token })
     }
 
@@ -95,21 +79,9 @@ impl Runs {
         let deadline = transport::deadline_of(request.metadata())?;
         let request = request.into_inner();
         let run_id = validate::id("run_id", &request.run_id)?;
-        let Ok(permit) = Arc::clone(&self.watches).try_acquire_owned() else {
-            let message = "too many watches are open; try later";
-            return Err(
-                Refusal::new(ErrorKind::Overloaded, "too-many-watches", message).with(errors::DETAIL_METER, "watches")
-            );
-        };
-        let source = self.api.watch(&caller, run_id, request.after_seq).await?;
-        let relay = Relay {
-            sees: caller.actor.role.sees(),
-            after_seq: request.after_seq,
-            limits: self.watch_limits,
-            draining: self.draining.clone(),
-            permit,
-        };
-        Ok(transport::until(deadline, relay.start(source)).boxed())
+        let items = self.relay(&caller, run_id, request.after_seq).await?;
+        let items = items.map(|item| item.map(convert::watched).map_err(|error| errors::to_status(&error)));
+        Ok(transport::until(deadline, items).boxed())
     }
 
     async fn control(&self, request: Request<v1::ControlRunRequest>) -> Result<v1::ControlRunResponse, Refusal> {
@@ -118,18 +90,9 @@ impl Runs {
         let run_id: RunId = validate::id("run_id", &request.run_id)?;
         let command_id = self.command_id(&request.command_id)?;
         let expected_seq = Some(request.expected_seq).filter(|seq| *seq > 0);
-        let (run_id, status, seq) = match validate::steering(request)? {
-            Steering::Command(command) => {
-                let answer = self.api.command_at(&caller, run_id, command_id, expected_seq, command).await?;
-                let seq = accepted(&answer, run_id)?;
-                (run_id, self.api.get(&caller, run_id).await?.status, seq)
-            }
-            Steering::Fork { fresh, reason } => {
-                let forked = self.api.fork(&caller, run_id, command_id, expected_seq, fresh, reason).await?;
-                let seq = self.api.get(&caller, forked.run_id).await?.last_seq;
-                (forked.run_id, forked.status, seq)
-            }
-        };
+        let steering = validate::steering(request)?;
+        let Steered { run_id, status, seq } =
+            self.steer(&caller, run_id, command_id, expected_seq, steering).await?;
         Ok(v1::ControlRunResponse { status: status.as_str().to_owned(), seq, run_id: run_id.to_string() })
     }
 
@@ -140,10 +103,7 @@ impl Runs {
         if at_seq == 0 {
             return Err(validate::bad("field-missing", "at_seq", "`at_seq` is missing; the first event is 1"));
         }
-        let envelope = self.api.replay(&caller, run_id, at_seq).await?;
-        if !sees_envelope(&caller) {
-            return Err(above_standing("the envelope of a run"));
-        }
+        let envelope = self.replayed(&caller, run_id, at_seq).await?;
         Ok(v1::ReplayRunResponse { envelope_json: convert::envelope_json(&envelope)?.into() })
     }
 
@@ -160,15 +120,6 @@ impl Runs {
         Ok(stream::iter(messages).boxed())
     }
 
-    /// The whole journal, for whoever may see all of it: one with gaps proves and explains nothing.
-    async fn journal(&self, caller: &Caller, run_id: RunId) -> Result<(TenantId, RunKey, Vec<StoredEvent>), Refusal> {
-        let (tenant, run_key, events) = self.api.export(caller, run_id).await?;
-        if events.iter().any(|event| event.visibility > caller.actor.role.sees()) {
-            return Err(above_standing("the whole journal of this run"));
-        }
-        Ok((tenant, run_key, events))
-    }
-
     async fn verify(&self, request: Request<v1::VerifyRunRequest>) -> Result<v1::VerifyRunResponse, Refusal> {
         let caller = self.caller(request.metadata()).await?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
@@ -181,18 +132,7 @@ impl Runs {
         let run_id: RunId = validate::id("run_id", &request.get_ref().run_id)?;
         let call_id: Option<CallId> = validate::optional_id("call_id", &request.get_ref().call_id)?;
         let (_, _, events) = self.journal(&caller, run_id).await?;
-        let mut found = explain(&events).map_err(|FoldError { seq, problem }| {
-            Refusal::from(ApiError::JournalCorrupt { run_id, seq, problem: problem.to_owned() })
-        })?;
-        if let Some(call_id) = call_id {
-            found.calls.retain(|story| story.call_id == call_id);
-            if found.calls.is_empty() {
-                let message = format!("run {run_id} has made no call {call_id}");
-                return Err(Refusal::new(ErrorKind::NotFound, "no-such-call", message)
-                    .with("runId", run_id.to_string())
-                    .with("callId", call_id.to_string()));
-            }
-        }
+        let found = explained(run_id, call_id, &events)?;
         let explanation = serde_json::to_vec(&found)
             .map_err(|error| Refusal::new(ErrorKind::Internal, "explanation-not-json", error.to_string()))?;
         Ok(v1::ExplainRunResponse { explanation_json: explanation.into(), text: tell(&found, call_id.is_some()) })
@@ -223,35 +163,10 @@ impl Runs {
         let reason = validate::reason(request.reason)?;
         let digest = validate::digest("subject_digest", request.subject_digest)?;
         let command_id = self.command_id(&request.command_id)?;
-        let (run_id, answer) =
-            self.api.decide_approval(&caller, approval_id, decision, reason, digest, command_id).await?;
-        let seq = accepted(&answer, run_id).map_err(|error| error.with("approvalId", approval_id.to_string()))?;
-        // As it stood then: whoever says it again hears the same again, wherever the run has got to.
-        let envelope = self.api.replay(&caller, run_id, seq).await?;
-        Ok(v1::DecideApprovalResponse { run_id: run_id.to_string(), status: envelope.status.as_str().to_owned(), seq })
+        let Steered { run_id, status, seq } =
+            self.decided(&caller, approval_id, decision, reason, digest, command_id).await?;
+        Ok(v1::DecideApprovalResponse { run_id: run_id.to_string(), status: status.as_str().to_owned(), seq })
     }
-}
-
-/// An envelope holds calls, arguments and grants, which are shown from operators of the tenant up (DSH-010).
-fn sees_envelope(caller: &Caller) -> bool {
-    caller.actor.role.sees() >= Visibility::TenantOperator
-}
-
-fn above_standing(what: &str) -> Refusal {
-    Refusal::new(
-        ErrorKind::PermissionDenied,
-        "not-authorized",
-        format!("{what} is above the standing of this credential"),
-    )
-}
-
-fn accepted(answer: &CommandAnswer, run_id: RunId) -> Result<u64, Refusal> {
-    if answer.accepted {
-        return Ok(answer.seq);
-    }
-    Err(errors::denied(&answer.code, &answer.message)
-        .with("runId", run_id.to_string())
-        .with("seq", answer.seq.to_string()))
 }
 
 // At least one message, so that even an empty export says whose it is.

@@ -153,18 +153,22 @@ fn overrides(bytes: &[u8]) -> Result<Overrides, Refusal> {
     if bytes.is_empty() {
         return Ok(Overrides::default());
     }
-    let value = json(FIELD, bytes)?;
+    overrides_of(FIELD, json(FIELD, bytes)?)
+}
+
+/// Overrides out of JSON that was read strictly before.
+pub(crate) fn overrides_of(field: &str, value: Value) -> Result<Overrides, Refusal> {
     let Some(members) = value.as_object() else {
-        return Err(bad("overrides-invalid", FIELD, "the overrides must be a JSON object"));
+        return Err(bad("overrides-invalid", field, "the overrides must be a JSON object"));
     };
     if let Some(other) =
         members.keys().find(|key| !matches!(key.as_str(), "params" | "modelBinding" | "mode" | "branch"))
     {
         let shown: String = other.chars().take(64).collect();
         let message = format!("`{shown}` may not be overridden; only params, modelBinding, mode and branch may");
-        return Err(bad("override-not-allowed", FIELD, message));
+        return Err(bad("override-not-allowed", field, message));
     }
-    typed("overrides-invalid", FIELD, value)
+    typed("overrides-invalid", field, value)
 }
 
 fn typed<T: serde::de::DeserializeOwned>(code: &str, field: &str, value: Value) -> Result<T, Refusal> {

@@ -8,14 +8,11 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, future, stream};
 use signalbox_domain::identity::Visibility;
-use signalbox_proto::v1;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
 
 use crate::api::{ApiError, ErrorKind, WatchItem};
-use crate::errors::Refusal;
-use crate::{convert, errors};
+use crate::errors::{self, Refusal};
 
 /// What one watch may hold, and for how long a reader may stand still.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +37,7 @@ impl Relay {
     pub(crate) fn start(
         self,
         source: mpsc::Receiver<Result<WatchItem, ApiError>>,
-    ) -> impl Stream<Item = Result<v1::WatchRunResponse, Status>> + Send + 'static {
+    ) -> impl Stream<Item = Result<WatchItem, Refusal>> + Send + 'static {
         let (to_reader, from_relay) = mpsc::channel(self.limits.buffer.max(1));
         let (last_word, heard) = oneshot::channel();
         tokio::spawn(async move {
@@ -51,13 +48,13 @@ impl Relay {
         });
         // The error travels beside the buffer, because the buffer is full when it matters.
         let end = stream::once(heard).filter_map(|error| future::ready(error.ok()));
-        ReceiverStream::new(from_relay).map(Ok).chain(end.map(|error| Err(errors::to_status(&error))))
+        ReceiverStream::new(from_relay).map(Ok).chain(end.map(Err))
     }
 
     async fn run(
         mut self,
         mut source: mpsc::Receiver<Result<WatchItem, ApiError>>,
-        to_reader: mpsc::Sender<v1::WatchRunResponse>,
+        to_reader: mpsc::Sender<WatchItem>,
     ) -> Option<Refusal> {
         // Held until the watch ends.
         let _permit = self.permit;
@@ -74,8 +71,8 @@ impl Relay {
                 Err(error) => return Some(Refusal::from(error).with("afterSeq", cursor.to_string())),
             };
             let seq = if let WatchItem::Event(event) = &item { Some(event.seq) } else { None };
-            if let Some(visible) = visible(item, self.sees) {
-                match to_reader.send_timeout(visible, self.limits.stall).await {
+            if is_visible(&item, self.sees) {
+                match to_reader.send_timeout(item, self.limits.stall).await {
                     Ok(()) => {}
                     Err(mpsc::error::SendTimeoutError::Timeout(_)) => return Some(too_slow(cursor)),
                     Err(mpsc::error::SendTimeoutError::Closed(_)) => return None,
@@ -86,21 +83,12 @@ impl Relay {
     }
 }
 
-/// The wire form of an item, if the caller may see it. A running tool's words are as internal as its call.
-fn visible(item: WatchItem, sees: Visibility) -> Option<v1::WatchRunResponse> {
-    use v1::watch_run_response::Item;
-    let item = match item {
-        WatchItem::Event(event) if event.visibility <= sees => Item::Event(convert::event(event)),
-        WatchItem::Progress { step_id, message, percent } if sees >= Visibility::TenantOperator => {
-            Item::Progress(v1::CallProgressLine {
-                step_id: step_id.to_string(),
-                message,
-                percent: percent.map(u32::from),
-            })
-        }
-        WatchItem::Event(_) | WatchItem::Progress { .. } => return None,
-    };
-    Some(v1::WatchRunResponse { item: Some(item) })
+/// True if the caller may see it. A running tool's words are as internal as its call.
+fn is_visible(item: &WatchItem, sees: Visibility) -> bool {
+    match item {
+        WatchItem::Event(event) => event.visibility <= sees,
+        WatchItem::Progress { .. } => sees >= Visibility::TenantOperator,
+    }
 }
 
 fn too_slow(cursor: u64) -> Refusal {

@@ -13,6 +13,7 @@ pub mod envelope;
 pub mod event;
 pub mod evolve;
 pub mod explain;
+pub mod export;
 pub mod ledger;
 pub mod plan;
 pub mod progress;

@@ -154,7 +154,11 @@ const STEP_FIELDS: [&str; 7] = ["stepId", "stageId", "agentId", "dependsOnStepId
 
 /// Reads a submission: duplicate keys, deep nesting, inexact numbers and unknown fields are refused.
 pub fn parse(bytes: &[u8]) -> Result<Submission, SubmissionError> {
-    let value = json::parse_strict(bytes, json::Limits::DEFAULT)?;
+    read(json::parse_strict(bytes, json::Limits::DEFAULT)?)
+}
+
+/// Reads a submission out of JSON that was read strictly before.
+pub fn read(value: Value) -> Result<Submission, SubmissionError> {
     let steps = value.get("plan").and_then(|plan| plan.get("steps").or(Some(plan))).and_then(Value::as_array);
     // `Step` is flattened, so serde alone would let unknown fields pass.
     for (index, step) in steps.into_iter().flatten().enumerate() {

@@ -60,6 +60,9 @@ fn audits(found: &Explanation, text: &mut Text) {
             GovernanceAudited::Overshoot { call_id, detail, .. } => {
                 text.line(&format!("event {}: call {call_id} used more than was reserved: {detail}", audit.seq));
             }
+            GovernanceAudited::IdentityMismatch { claimed_tenant_id } => {
+                text.line(&format!("event {}: submitted in the name of `{claimed_tenant_id}`", audit.seq));
+            }
         }
     }
 }

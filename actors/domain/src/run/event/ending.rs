@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ArtifactRef;
 use crate::governance::budget::MeterReading;
-use crate::ids::{ActorId, BudgetId, CallId, StageId, StepId, SwitchId};
+use crate::ids::{ActorId, BudgetId, CallId, StageId, StepId, SwitchId, TenantId};
 use crate::quantity::Usage;
 use crate::run::status::RunStatus;
 use crate::time::UnixMs;
@@ -35,7 +35,7 @@ pub enum DecisionLabel {
     HandoffDispatched,
 }
 
-/// A stop or an overrun, for the audit trail.
+/// A stop, an overrun, or a claim that was not believed, for the audit trail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "audit", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum GovernanceAudited {
@@ -65,6 +65,11 @@ pub enum GovernanceAudited {
         beyond: Usage,
         /// In words.
         detail: String,
+    },
+    /// A submission named another tenant than its credential does, which changed nothing (EXE-019).
+    IdentityMismatch {
+        /// What the submission said; the run belongs to the tenant of the credential.
+        claimed_tenant_id: TenantId,
     },
 }
 

@@ -1,0 +1,487 @@
+//! What bodies look like. The OpenAPI document is generated from these types, their fields and these comments (EXE-017).
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use signalbox_domain::quantity::Micros;
+use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::explain::Explanation;
+use signalbox_domain::run::submission::RunBudget;
+
+/// What `POST /v1/agentic/runs/execute` takes (EXE-005).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ExecuteRequest {
+    /// A UUID of the caller's choice, unique within its tenant; repeating the request under it answers the same run.
+    pub(crate) run_id: String,
+    /// Only compared with the tenant of the credential: another one is noted in the journal and changes nothing.
+    pub(crate) tenant_id: String,
+    /// The lead agent, such as `ref.research`.
+    pub(crate) root_agent_id: String,
+    /// The calls to make, at least one. Each waits for the one before it unless it says otherwise.
+    #[schemars(length(min = 1))]
+    pub(crate) plan: Vec<PlannedCall>,
+    /// What `{"$from": "/inputs/…"}` in arguments reads.
+    #[serde(default)]
+    pub(crate) inputs: Value,
+    /// Cost-quality mode; `balanced` if left out.
+    #[serde(default)]
+    pub(crate) mode: Option<String>,
+    /// The pipeline this run is an instance of.
+    #[serde(default)]
+    pub(crate) pipeline_id: Option<String>,
+    /// Its version.
+    #[serde(default)]
+    pub(crate) pipeline_semver: Option<String>,
+    /// Limits for this run alone, one for each category.
+    #[serde(default)]
+    #[schemars(with = "Vec<Budget>")]
+    pub(crate) budgets: Vec<RunBudget>,
+    /// Taken and without effect: who acts is what the credential says (EXE-007).
+    #[serde(default)]
+    #[expect(dead_code, reason = "taken, and never read (EXE-007)")]
+    pub(crate) actor_id: Value,
+    /// Taken and without effect: known on the server for each tool (EXE-008).
+    #[serde(default)]
+    #[expect(dead_code, reason = "taken, and never read (EXE-008)")]
+    pub(crate) family: Value,
+    /// Taken and without effect: known on the server for each tool (EXE-008).
+    #[serde(default)]
+    #[expect(dead_code, reason = "taken, and never read (EXE-008)")]
+    pub(crate) provider_id: Value,
+    /// Taken and without effect: known on the server for each tool (EXE-008).
+    #[serde(default)]
+    #[expect(dead_code, reason = "taken, and never read (EXE-008)")]
+    pub(crate) region: Value,
+}
+
+/// One call of a plan.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct PlannedCall {
+    /// The tool, such as `memory.read`.
+    pub(crate) tool_id: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub(crate) args: Value,
+    /// Names the step; `call-1`, `call-2` and so on if left out.
+    #[serde(default)]
+    pub(crate) step_id: Option<String>,
+    /// The agent whose authority is used; the lead agent if left out.
+    #[serde(default)]
+    pub(crate) agent_id: Option<String>,
+    /// The steps that must be over before; the call before this one if left out.
+    #[serde(default)]
+    pub(crate) depends_on_step_ids: Option<Vec<String>>,
+    /// True if the run goes on without it when it fails.
+    #[serde(default)]
+    pub(crate) optional: bool,
+    /// Taken and without effect (EXE-008).
+    #[serde(default)]
+    #[expect(dead_code, reason = "taken, and never read (EXE-008)")]
+    pub(crate) family: Value,
+    /// Taken and without effect (EXE-008).
+    #[serde(default)]
+    #[expect(dead_code, reason = "taken, and never read (EXE-008)")]
+    pub(crate) provider_id: Value,
+    /// Taken and without effect (EXE-008).
+    #[serde(default)]
+    #[expect(dead_code, reason = "taken, and never read (EXE-008)")]
+    pub(crate) region: Value,
+}
+
+/// A limit for one run.
+#[derive(Debug, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes a type of the rules, which know no schemas")]
+pub(crate) struct Budget {
+    /// One of the nine categories, such as `cost-units` or `external-calls`.
+    category: String,
+    /// The limit, with at most six places.
+    limit: f64,
+    /// `kill` (if left out) or `pause`.
+    on_exceeded: Option<String>,
+}
+
+/// What `POST /v1/runs` takes.
+#[derive(Debug, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(dead_code, reason = "describes a type of the rules, which know no schemas")]
+pub(crate) struct SubmitRequest {
+    /// A UUID of the caller's choice; makes the submission idempotent. Left out: the server chooses.
+    run_id: Option<String>,
+    /// The lead agent, such as `ref.research`.
+    root_agent_id: String,
+    /// The steps, or an object of `steps` and `maxParallel`. A step has a `stepId`, a `kind` (`tool`, `approval`,
+    /// `branch`, `wait`) and the fields of that kind.
+    plan: Value,
+    /// What `{"$from": "/inputs/…"}` in arguments reads.
+    inputs: Option<Value>,
+    /// Cost-quality mode; `balanced` if left out.
+    mode: Option<String>,
+    /// The pipeline this run is an instance of.
+    pipeline_id: Option<String>,
+    /// Its version.
+    pipeline_semver: Option<String>,
+    /// Limits for this run alone, one for each category.
+    budgets: Option<Vec<Budget>>,
+}
+
+/// A run as it stands.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Run {
+    /// The id.
+    pub(crate) run_id: String,
+    /// One of the eleven statuses, such as `awaiting_approval`.
+    pub(crate) status: String,
+    /// The lead agent.
+    pub(crate) root_agent_id: String,
+    /// The pipeline it is an instance of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pipeline_id: Option<String>,
+    /// Microseconds since the Unix epoch.
+    pub(crate) submitted_at_unix_micros: i64,
+    /// The last event.
+    pub(crate) last_seq: u64,
+    /// What it has cost, in cost units with at most six places.
+    #[schemars(with = "f64")]
+    pub(crate) total_cost_units: Micros,
+    /// Finished steps of all, in percent.
+    pub(crate) percent: u32,
+    /// What is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waiting_for: Option<String>,
+    /// True once nothing more can happen to it.
+    pub(crate) closed: bool,
+    /// All that is known of it: the fold of its journal. Shown from operators of the tenant up; never in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
+    pub(crate) envelope: Option<Box<RunEnvelope>>,
+}
+
+/// The stored run, and whether it was there before (EXE-010, EXE-016).
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SubmittedRun {
+    /// The run as it is stored.
+    #[serde(flatten)]
+    pub(crate) run: Run,
+    /// True if it had been submitted before with the same content.
+    pub(crate) replayed: bool,
+}
+
+/// A page of runs, newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RunPage {
+    /// The runs.
+    pub(crate) runs: Vec<Run>,
+    /// For the next page; null: there is none.
+    pub(crate) next_page_token: Option<String>,
+}
+
+/// An event of the journal.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Event {
+    /// From 1 without gaps; the cursor.
+    pub(crate) seq: u64,
+    /// Microseconds since the Unix epoch.
+    pub(crate) at_unix_micros: i64,
+    /// Who caused it.
+    pub(crate) actor_id: String,
+    /// In which standing.
+    pub(crate) actor_role: String,
+    /// Who may see it.
+    pub(crate) visibility: String,
+    /// What happened, such as `call-pending`.
+    pub(crate) kind: String,
+    /// Version of the body.
+    pub(crate) version: u32,
+    /// What it says. The exact bytes that were hashed are in an export.
+    pub(crate) body: Value,
+    /// Lower-case hex.
+    pub(crate) prev_hash: String,
+    /// Lower-case hex.
+    pub(crate) hash: String,
+}
+
+/// What a running tool says; not part of the journal, never repeated.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ProgressLine {
+    /// The step.
+    pub(crate) step_id: String,
+    /// In words.
+    pub(crate) message: String,
+    /// 0 to 100, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) percent: Option<u8>,
+}
+
+/// The last word of a stream of events: the run is closed, and nothing will follow.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EndOfEvents {
+    /// The run.
+    pub(crate) run_id: String,
+    /// How it ended.
+    pub(crate) status: String,
+    /// The last event there is.
+    pub(crate) last_seq: u64,
+}
+
+/// What every control takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ControlRequest {
+    /// Why; kept, redacted, in the journal.
+    #[serde(default)]
+    pub(crate) reason: String,
+    /// The last event the caller has seen: if there are newer ones, the control is denied. Left out: whatever has
+    /// happened.
+    #[serde(default)]
+    pub(crate) expected_seq: Option<u64>,
+    /// A UUID that names the command: saying it twice is harmless. Left out: the server chooses.
+    #[serde(default)]
+    pub(crate) command_id: String,
+}
+
+/// A choice of the branch that a run waits for.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ChooseBranchRequest {
+    /// The branch.
+    pub(crate) branch_id: String,
+    /// The branch step; left out if only one waits.
+    #[serde(default)]
+    pub(crate) step_id: String,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) reason: String,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) expected_seq: Option<u64>,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) command_id: String,
+}
+
+/// Going back to a step and doing it and all that follows again, under overrides.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct RetryRequest {
+    /// The first step to do again.
+    pub(crate) step_id: String,
+    /// An object of `params`, `modelBinding`, `mode` and `branch`, each of which may be left out.
+    #[serde(default)]
+    pub(crate) overrides: Option<Value>,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) reason: String,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) expected_seq: Option<u64>,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) command_id: String,
+}
+
+/// Letting one step of a paused run go.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct StepRequest {
+    /// The step; left out: the first that is ready.
+    #[serde(default)]
+    pub(crate) step_id: String,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) reason: String,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) expected_seq: Option<u64>,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) command_id: String,
+}
+
+/// Making another run of one.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ForkRequest {
+    /// The id of the new run, a UUID that is not in use.
+    #[serde(default)]
+    pub(crate) run_id: String,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) reason: String,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) expected_seq: Option<u64>,
+    /// As for every control.
+    #[serde(default)]
+    pub(crate) command_id: String,
+}
+
+/// A run that was steered.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SteeredRun {
+    /// The run that has this status: the one that was steered, or the new one of a fork.
+    pub(crate) run_id: String,
+    /// Its status after that.
+    pub(crate) status: String,
+    /// The journal's last event when it was answered.
+    pub(crate) seq: u64,
+}
+
+/// A run as it stood.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Replay {
+    /// The run.
+    pub(crate) run_id: String,
+    /// The event after which it is shown.
+    pub(crate) at_seq: u64,
+    /// The fold of its journal up to there.
+    #[schemars(with = "Value")]
+    pub(crate) envelope: Box<RunEnvelope>,
+}
+
+/// Why a run came as it did, told from its journal.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Explained(#[schemars(with = "BTreeMap<String, Value>")] pub(crate) Explanation);
+
+/// Open questions, oldest first.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApprovalList {
+    /// The questions.
+    pub(crate) approvals: Vec<Approval>,
+}
+
+/// A question to people.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Approval {
+    /// The question.
+    pub(crate) approval_id: String,
+    /// The run that waits.
+    pub(crate) run_id: String,
+    /// The step that waits.
+    pub(crate) step_id: String,
+    /// Who may answer, such as `operator`.
+    pub(crate) requirement: String,
+    /// In words.
+    pub(crate) prompt: String,
+    /// `gate` or `unknown-call-outcome`.
+    pub(crate) reason: String,
+    /// Who of those may answer; all of them if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) approvers: Option<ApproversView>,
+    /// What the decision is bound to.
+    pub(crate) subject_digest: String,
+    /// Milliseconds since the Unix epoch.
+    pub(crate) requested_at_unix_ms: i64,
+    /// When half of the time to answer is over.
+    pub(crate) remind_at_unix_ms: i64,
+    /// True once that has been recorded.
+    pub(crate) reminded: bool,
+    /// When silence becomes a no.
+    pub(crate) expires_at_unix_ms: i64,
+}
+
+/// Who is named to answer.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApproversView {
+    /// These people.
+    pub(crate) actor_ids: Vec<String>,
+    /// Holders of these standings.
+    pub(crate) roles: Vec<String>,
+}
+
+/// One question, open or not, with what it is about.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct QuestionView {
+    /// The question.
+    #[serde(flatten)]
+    pub(crate) approval: Approval,
+    /// `open`, `approved`, `rejected`, `skipped` or `lapsed`.
+    pub(crate) state: String,
+    /// What it is about, redacted. Left out unless the caller may answer it or is an operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subject: Option<Value>,
+    /// The calls that a yes lets through, each once and with exactly these arguments.
+    pub(crate) actions: Vec<Action>,
+    /// True if the caller is among those who may answer.
+    pub(crate) may_decide: bool,
+    /// Who answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decided_by: Option<String>,
+    /// Why, in their words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decision_reason: Option<String>,
+}
+
+/// A call that waits for a yes.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Action {
+    /// The step that makes it.
+    pub(crate) step_id: String,
+    /// Under whose authority.
+    pub(crate) agent_id: String,
+    /// With which tool.
+    pub(crate) tool_id: String,
+    /// Digest of the arguments, bound and unredacted.
+    pub(crate) args_hash: String,
+}
+
+/// An answer to a question.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct DecideRequest {
+    /// The answer.
+    pub(crate) decision: Decision,
+    /// Why.
+    #[serde(default)]
+    pub(crate) reason: String,
+    /// What the decider saw; if given and different, the answer is refused.
+    #[serde(default)]
+    pub(crate) subject_digest: String,
+    /// A UUID that names the command: saying it twice is harmless. Left out: the server chooses.
+    #[serde(default)]
+    pub(crate) command_id: String,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Decision {
+    /// Yes; for an unknown outcome: send the call anew.
+    Approve,
+    /// No; for an unknown outcome: the step failed.
+    Reject,
+    /// For an unknown outcome only: take the step as done.
+    Skip,
+}
+
+/// A question that was answered.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Decided {
+    /// The question.
+    pub(crate) approval_id: String,
+    /// The run.
+    pub(crate) run_id: String,
+    /// Its status after the decision.
+    pub(crate) status: String,
+    /// The last event when the decision was carried out.
+    pub(crate) seq: u64,
+}

@@ -1,0 +1,119 @@
+//! Domain values in the form in which HTTP shows them.
+
+use serde_json::Value;
+use signalbox_domain::ids::RunId;
+use signalbox_domain::quantity::Micros;
+use signalbox_domain::run::append::OpenApproval;
+use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_ports::directory::RunRow;
+
+use super::shapes::{Action, Approval, ApproversView, Event, QuestionView, Run, SteeredRun};
+use crate::api::{Caller, Question};
+use crate::asks::{Steered, sees_envelope};
+use crate::convert;
+
+/// A run in a list: without its envelope.
+pub(super) fn row(row: RunRow) -> Run {
+    Run {
+        run_id: row.run_id.to_string(),
+        status: row.projection.status.as_str().to_owned(),
+        root_agent_id: row.root_agent_id,
+        pipeline_id: row.pipeline_id.map(|id| id.to_string()),
+        submitted_at_unix_micros: row.submitted_at.0,
+        last_seq: row.last_seq,
+        total_cost_units: Micros(row.projection.total_cost_micros),
+        percent: u32::from(row.projection.percent),
+        waiting_for: row.projection.waiting_for,
+        closed: row.projection.closed,
+        envelope: None,
+    }
+}
+
+/// A run as it stands; with its envelope if the caller may see what is in it.
+pub(super) fn run(envelope: RunEnvelope, caller: &Caller) -> Run {
+    Run {
+        run_id: envelope.run_id.to_string(),
+        status: envelope.status.as_str().to_owned(),
+        root_agent_id: envelope.root_agent_id.to_string(),
+        pipeline_id: envelope.pipeline_id.as_ref().map(ToString::to_string),
+        submitted_at_unix_micros: envelope.submitted_at.0,
+        last_seq: envelope.last_seq,
+        total_cost_units: envelope.cost_ledger.total_cost_units,
+        percent: u32::from(envelope.percent()),
+        waiting_for: envelope.waiting_for(),
+        closed: envelope.closed,
+        envelope: sees_envelope(caller).then(|| Box::new(envelope)),
+    }
+}
+
+/// A run that was steered.
+pub(super) fn steered(steered: &Steered) -> SteeredRun {
+    SteeredRun {
+        run_id: steered.run_id.to_string(),
+        status: steered.status.as_str().to_owned(),
+        seq: steered.seq,
+    }
+}
+
+/// An event of the journal.
+pub(super) fn event(event: &StoredEvent) -> Event {
+    Event {
+        seq: event.seq,
+        at_unix_micros: event.at.0,
+        actor_id: event.actor.actor_id.to_string(),
+        actor_role: event.actor.role.as_str().to_owned(),
+        visibility: event.visibility.as_str().to_owned(),
+        kind: event.kind.clone(),
+        version: u32::from(event.version),
+        // Bodies are JSON; one that is not is told of as its text, and found by its hash.
+        body: serde_json::from_slice(&event.body)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&event.body).into_owned())),
+        prev_hash: event.prev_hash.hex(),
+        hash: event.hash.hex(),
+    }
+}
+
+/// An open question.
+pub(super) fn approval((run_id, open): (RunId, OpenApproval)) -> Approval {
+    Approval {
+        approval_id: open.approval_id.to_string(),
+        run_id: run_id.to_string(),
+        step_id: open.step_id.to_string(),
+        requirement: convert::requirement(open.requirement).to_owned(),
+        prompt: open.prompt,
+        reason: convert::approval_reason(open.reason).to_owned(),
+        approvers: open.approvers.map(|named| ApproversView {
+            actor_ids: named.actor_ids.iter().map(ToString::to_string).collect(),
+            roles: named.roles.iter().map(|role| role.as_str().to_owned()).collect(),
+        }),
+        subject_digest: open.subject_digest,
+        requested_at_unix_ms: open.requested_at_unix_ms.0,
+        remind_at_unix_ms: open.remind_at_unix_ms.0,
+        reminded: open.reminded,
+        expires_at_unix_ms: open.expires_at_unix_ms.0,
+    }
+}
+
+/// One question; with what it is about if the caller may see that.
+pub(super) fn question(question: Question, caller: &Caller) -> QuestionView {
+    let Question { run_id, asked, shown, may_decide } = question;
+    QuestionView {
+        approval: approval((run_id, asked.open_row())),
+        state: convert::question_state(&asked).to_owned(),
+        subject: (may_decide || sees_envelope(caller)).then_some(shown),
+        actions: asked
+            .actions
+            .iter()
+            .map(|action| Action {
+                step_id: action.step_id.to_string(),
+                agent_id: action.agent_id.to_string(),
+                tool_id: action.tool_id.to_string(),
+                args_hash: action.args_hash.clone(),
+            })
+            .collect(),
+        may_decide,
+        decided_by: asked.decided_by.map(|actor| actor.actor_id.to_string()),
+        decision_reason: asked.decision_reason,
+    }
+}
