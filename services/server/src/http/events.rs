@@ -32,7 +32,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// How often something is sent although nothing happens, so that nobody between takes the connection for dead.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 /// A comment: read by nobody, kept by nobody.
-const HEARTBEAT: &str = ": still here\n\n";
+pub(crate) const HEARTBEAT: &str = ": still here\n\n";
 /// What a browser is told to wait before it reconnects, in milliseconds.
 const RECONNECT: &str = "retry: 1000\n\n";
 
@@ -79,7 +79,7 @@ fn cursor(call: &Call) -> Result<u64, Refusal> {
     }
 }
 
-fn beat() -> Interval {
+pub(crate) fn beat() -> Interval {
     let mut beat = interval(HEARTBEAT_EVERY);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick comes at once, and the head of the stream is sent then anyway.
@@ -156,7 +156,7 @@ fn frame(id: Option<u64>, event: Option<&'static str>, data: &impl Serialize) ->
 }
 
 /// One event. A carriage return ends a line as much as a line feed does, and each line of data is marked as data.
-pub(super) fn raw_frame(id: Option<u64>, event: Option<&'static str>, data: &str) -> String {
+pub(crate) fn raw_frame(id: Option<u64>, event: Option<&'static str>, data: &str) -> String {
     let mut frame = String::with_capacity(data.len() + 32);
     if let Some(id) = id {
         frame.push_str(&format!("id: {id}\n"));

@@ -5,18 +5,18 @@ mod duplicates;
 mod errors;
 mod explaining;
 mod fuzz;
+mod http;
+mod identity;
 mod raw;
 mod requests;
 mod transport;
 mod watching;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use http::HeaderMap;
-use signalbox_domain::identity::{Actor, Role};
-use signalbox_domain::ids::{ActorId, RunId, TenantId};
+use signalbox_domain::ids::{RunId, TenantId};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::clock::Ids;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
@@ -28,10 +28,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_types::StatusExt;
 use uuid::Uuid;
 
-use crate::api::{Caller, ErrorKind};
-use crate::errors::Refusal;
+use self::identity::Claims;
 use crate::fake::{FakeNode, envelope};
-use crate::identity::Identify;
 use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
 use crate::watch::WatchLimits;
 
@@ -43,33 +41,11 @@ impl Ids for RandomIds {
     }
 }
 
-/// Believes the headers `tenant` and `role`; for tests only.
-struct Claims;
-
-#[async_trait]
-impl Identify for Claims {
-    async fn identify(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
-        let claim = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let role = match claim("role") {
-            None => Role::PlatformOperator,
-            Some("customer") => Role::Customer,
-            Some("creator") => Role::Creator,
-            Some("tenant-operator") => Role::TenantOperator,
-            Some(_) => return Err(Refusal::new(ErrorKind::PermissionDenied, "unauthenticated", "no")),
-        };
-        let tenant_id = TenantId::new(claim("tenant").unwrap_or("acme")).unwrap();
-        let actor = Actor { actor_id: ActorId::new("tester").unwrap(), role };
-        Ok(Caller { tenant_id, actor, scopes: Vec::new(), surface: "api" })
-    }
-    fn loopback_only(&self) -> bool {
-        true
-    }
-}
-
 struct Fixture {
     node: Arc<FakeNode>,
     client: RunServiceClient<Channel>,
     channel: Channel,
+    address: SocketAddr,
     watches: Arc<Semaphore>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<Result<(), ServeError>>,
@@ -114,7 +90,7 @@ async fn fixture_with(stall: Duration) -> Fixture {
         .await
         .unwrap();
     let client = RunServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20);
-    Fixture { node, client, channel, watches, stop: Some(stop), serving }
+    Fixture { node, client, channel, address, watches, stop: Some(stop), serving }
 }
 
 fn run_id(n: u128) -> RunId {
