@@ -10,7 +10,7 @@ use signalbox_domain::governance::budget::{Budget, EndedWindow};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
-use signalbox_domain::ids::{BudgetId, TenantId};
+use signalbox_domain::ids::{BudgetId, RunId, RunKey, TenantId};
 use signalbox_domain::run::chain::EventHash;
 use signalbox_domain::time::UnixMicros;
 
@@ -18,6 +18,8 @@ use crate::journal::StoreError;
 
 /// Most acts of one reading.
 pub const AUDIT_ROWS_MAX: usize = 1_000;
+/// Most paused runs of one page.
+pub const PAUSED_RUNS_MAX: usize = 1_000;
 /// Most windows of one reading.
 pub const WINDOWS_MAX: usize = 1_000;
 /// Largest body of an act, in bytes.
@@ -109,6 +111,12 @@ pub trait Acts: Send + Sync + 'static {
     async fn last_act(&self, subject: &Subject) -> Result<Option<AuditEvent>, StoreError>;
     /// What a switch has done, and what is left.
     async fn reach(&self, switch: &KillSwitch) -> Result<SwitchReach, StoreError>;
+    /// Runs that are paused, of one tenant or of all, by their keys: a page of at most [`PAUSED_RUNS_MAX`] behind `after`.
+    async fn paused_runs(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<RunKey>,
+    ) -> Result<Vec<(RunKey, TenantId, RunId)>, StoreError>;
     /// Windows of a budget that are over, the newest first, up to [`WINDOWS_MAX`].
     async fn ended_windows(&self, budget: &BudgetId, limit: usize) -> Result<Vec<EndedWindow>, StoreError>;
 }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 pub use signalbox_domain::identity::Caller;
+use signalbox_domain::governance::budgeting::BudgetDenial;
+use signalbox_domain::governance::switching::SwitchDenial;
 use signalbox_domain::ids::{RunId, StepId};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::Denial;
@@ -126,6 +128,18 @@ pub enum ApiError {
         /// What is there.
         last_seq: u64,
     },
+    /// The switch is neither armed nor disarmed.
+    #[error(transparent)]
+    Switch(#[from] SwitchDenial),
+    /// The budget is not changed.
+    #[error(transparent)]
+    Budget(#[from] BudgetDenial),
+    /// Rules are for operators.
+    #[error("a {0} may not see this; it is for operators")]
+    OperatorsOnly(&'static str),
+    /// Others changed the rules each time this was about to.
+    #[error("the rules were changed by others again and again; try again")]
+    Contended,
     /// The node has as many runs as it can carry.
     #[error("the node is full; try again in {retry_after_ms} ms")]
     Overloaded {
@@ -172,6 +186,10 @@ impl ApiError {
             Self::Unsealable(error) => error.code(),
             Self::Replay(error) => error.code(),
             Self::CursorUnknown { .. } => "cursor-unknown",
+            Self::Switch(denial) => denial.code(),
+            Self::Budget(denial) => denial.code(),
+            Self::OperatorsOnly(_) => "not-authorized",
+            Self::Contended => "governance-contended",
             Self::Overloaded { .. } => "overloaded",
             Self::Draining => "draining",
             Self::AnswerPending => "answer-pending",
@@ -218,10 +236,32 @@ impl ApiError {
             Self::NoSuchRun(_) | Self::NoSuchApproval(_) => ErrorKind::NotFound,
             Self::RunIdConflict(_) | Self::CommandIdConflict(_) => ErrorKind::Conflict,
             Self::ToolsNotConfigured(_) | Self::Unsealable(_) => ErrorKind::Unconfigured,
-            Self::ScopeMissing(_) => ErrorKind::PermissionDenied,
+            Self::ScopeMissing(_) | Self::OperatorsOnly(_) => ErrorKind::PermissionDenied,
+            Self::Budget(denial) => match denial {
+                BudgetDenial::Senseless(_)
+                | BudgetDenial::BadScopeKey(_)
+                | BudgetDenial::BadReason
+                | BudgetDenial::BadAmount => ErrorKind::Invalid,
+                BudgetDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                BudgetDenial::NoSuchBudget(_) => ErrorKind::NotFound,
+                BudgetDenial::StaleRevision { .. } | BudgetDenial::Exists(_) | BudgetDenial::IdTaken(_) => {
+                    ErrorKind::Conflict
+                }
+                BudgetDenial::CategoryFixed(_) | BudgetDenial::TooMany => ErrorKind::PreconditionFailed,
+            },
+            Self::Switch(denial) => match denial {
+                SwitchDenial::Senseless(_) | SwitchDenial::ReachMissing => ErrorKind::Invalid,
+                SwitchDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                SwitchDenial::UnknownTarget(..) => ErrorKind::Invalid,
+                SwitchDenial::NoSuchSwitch(_) => ErrorKind::NotFound,
+                SwitchDenial::IdTaken(_) => ErrorKind::Conflict,
+                SwitchDenial::AlreadyDisarmed(_) | SwitchDenial::Expired(_) | SwitchDenial::TooMany => {
+                    ErrorKind::PreconditionFailed
+                }
+            },
             Self::Replay(ReplayError::NoSuchPoint) | Self::CursorUnknown { .. } => ErrorKind::Invalid,
             Self::Overloaded { .. } => ErrorKind::Overloaded,
-            Self::Draining | Self::AnswerPending => ErrorKind::Unavailable,
+            Self::Draining | Self::AnswerPending | Self::Contended => ErrorKind::Unavailable,
             Self::JournalCorrupt { .. } => ErrorKind::Corrupt,
             Self::Store(StoreError::Unavailable(_) | StoreError::Unknown(_)) => ErrorKind::Unavailable,
             Self::Replay(ReplayError::Fold(_)) | Self::Store(_) | Self::Internal(_) => ErrorKind::Internal,

@@ -24,5 +24,8 @@ mod values;
 mod watching;
 
 pub use api::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem};
-pub use node::{Node, NodeConfig, NodeHandle, Ports, StartError};
+pub use node::{
+    ArmedSwitch, BudgetHistory, BudgetStanding, DisarmedSwitch, Node, NodeConfig, NodeHandle, Ports, PutBudget,
+    StartError, SwitchEffect, SwitchStanding,
+};
 pub use rollback::{RollbackAccepted, accept_rollback};

@@ -1,10 +1,16 @@
 //! One node: the tree of actors, the order of starting and draining, and the handle the edges hold.
 
 mod approving;
+mod auditing;
+mod budgeting;
 mod claiming;
 mod commanding;
 mod forking;
+mod governing;
 mod sealing;
+
+pub use budgeting::{BudgetHistory, BudgetStanding, PutBudget};
+pub use governing::{ArmedSwitch, DisarmedSwitch, SwitchEffect, SwitchStanding};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,6 +20,7 @@ use arc_swap::ArcSwap;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::Grant;
+use signalbox_domain::governance::switching::SecondIdentity;
 use signalbox_domain::ids::{NodeIncarnation, RunId, RunKey, TenantId};
 use signalbox_domain::run::advance::projection;
 use signalbox_domain::run::append::{NewEvent, RunHead};
@@ -26,6 +33,7 @@ use signalbox_domain::run::replay::{At, reconstruct_state_at};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::{self, Submission, Submitter};
 use signalbox_domain::time::UnixMs;
+use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{Clock, Ids};
@@ -50,7 +58,7 @@ use crate::load::{history, load};
 use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
-use crate::sweeps::SweepsActor;
+use crate::sweeps::{self, SweepsActor};
 use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
@@ -73,6 +81,8 @@ pub struct Ports {
     pub leases: Arc<dyn Leases>,
     /// Governance rows.
     pub governance: Arc<dyn Governance>,
+    /// Acts of management and the audit journal.
+    pub acts: Arc<dyn Acts>,
     /// The object store.
     pub blobs: Arc<dyn Blobs>,
     /// The bus.
@@ -98,11 +108,18 @@ pub struct NodeConfig {
     pub runs_active_max: usize,
     /// Hosts that may lie inside private networks, by the operator's configuration.
     pub exempt: Vec<HostExemption>,
+    /// Scopes whose switches two identities must disarm.
+    pub second_identity: SecondIdentity,
 }
 
 impl Default for NodeConfig {
     fn default() -> Self {
-        Self { name: "node".to_owned(), runs_active_max: RUNS_ACTIVE_DEFAULT, exempt: Vec::new() }
+        Self {
+            name: "node".to_owned(),
+            runs_active_max: RUNS_ACTIVE_DEFAULT,
+            exempt: Vec::new(),
+            second_identity: SecondIdentity::default(),
+        }
     }
 }
 
@@ -222,7 +239,7 @@ impl Node {
         moved.store(Arc::new(Some(runs.clone())));
         let lease_args = (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone(), lease);
         let leases = spawn("leases", LeasesActor, lease_args, cell.clone()).await?;
-        spawn("sweeps", SweepsActor, (ports.leases.clone(), leases.clone()), cell).await?;
+        let sweeps = spawn("sweeps", SweepsActor, (ports.leases.clone(), leases.clone()), cell).await?;
         let handle = NodeHandle {
             inner: Arc::new(Inner {
                 shared,
@@ -232,6 +249,7 @@ impl Node {
                 active,
                 runs,
                 leases,
+                sweeps,
                 root,
                 draining: AtomicBool::new(false),
             }),
@@ -266,6 +284,7 @@ struct Inner {
     active: Arc<AtomicUsize>,
     runs: ActorRef<runs::Msg>,
     leases: ActorRef<leases::Msg>,
+    sweeps: ActorRef<sweeps::Msg>,
     root: ActorRef<Msg>,
     draining: AtomicBool,
 }

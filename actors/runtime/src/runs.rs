@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ractor::rpc::CallResult;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{CallId, RunKey};
 use signalbox_domain::run::append::RunHead;
 use signalbox_domain::run::envelope::RunEnvelope;
@@ -21,7 +23,7 @@ use signalbox_ports::leases::Leases;
 use tokio::sync::Semaphore;
 
 use crate::load::load;
-use crate::run::{self, Run, Shared};
+use crate::run::{self, Reached, Run, Shared};
 use giving_up::give_up;
 
 /// A run may fail this often within [`CRASH_WINDOW_MS`] (RUN-029).
@@ -31,6 +33,8 @@ const CRASH_WINDOW_MS: u64 = 60_000;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Runs that are read from the journal side by side.
 const LOADS_MAX: usize = 32;
+/// How long a run may take to say whether a switch reaches it.
+const REACHED_WITHIN: Duration = Duration::from_secs(2);
 /// How long calls in flight get when the node shuts down (RUN-030).
 const DRAIN_FOR: Duration = Duration::from_secs(20);
 
@@ -44,6 +48,8 @@ pub(crate) enum Msg {
     /// A call ended whose actor is gone.
     Ended(RunKey, CallId),
     GovernanceMoved,
+    /// What a switch has left to do in the runs this node has in hand.
+    Reached(Arc<KillSwitch>, RpcReplyPort<Reached>),
     /// Nothing new begins; answered when no run is active any more, or the time is over.
     Drain(RpcReplyPort<()>),
     DrainOver,
@@ -128,6 +134,7 @@ impl Actor for Runs {
             Msg::Poke(run) => state.poke(&myself, run),
             Msg::Ended(run, call_id) => state.ended(&myself, run, call_id),
             Msg::GovernanceMoved => state.tell_all(|| run::Msg::GovernanceMoved),
+            Msg::Reached(switch, reply) => state.reached(switch, reply),
             Msg::Drain(reply) => {
                 state.draining = true;
                 state.drained.push(reply);
@@ -375,6 +382,38 @@ impl State {
                 let _ = actor.cast(message());
             }
         }
+    }
+
+    /// Asks every run, in a task of its own. A run that is still being read, or does not answer, may be one that is left.
+    fn reached(&self, switch: Arc<KillSwitch>, reply: RpcReplyPort<Reached>) {
+        let mut loading = 0;
+        let mut active = Vec::new();
+        for held in self.held.values() {
+            match &held.life {
+                Life::Active(actor) => active.push(actor.clone()),
+                Life::Loading | Life::GivingUp => loading += 1,
+            }
+        }
+        tokio::spawn(async move {
+            let mut asked = tokio::task::JoinSet::new();
+            for actor in active {
+                let switch = switch.clone();
+                asked.spawn(async move { actor.call(|reply| run::Msg::Reached(switch, reply), Some(REACHED_WITHIN)).await });
+            }
+            let mut all = Reached { left: loading, calls_out: 0 };
+            for answer in asked.join_all().await {
+                match answer {
+                    Ok(CallResult::Success(one)) => {
+                        all.left += one.left;
+                        all.calls_out += one.calls_out;
+                    }
+                    Ok(CallResult::Timeout) => all.left += 1,
+                    // It has ended, and with it whatever it had to do.
+                    Ok(CallResult::SenderError) | Err(_) => {}
+                }
+            }
+            let _ = reply.send(all);
+        });
     }
 
     fn count(&mut self) {

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Connection;
 use crate::commands::{
-    ApprovalsCommand, CheckArgs, DemoArgs, ExplainArgs, RunsCommand, ServeArgs, StoreArgs, StoreCommand, ToolsCommand,
-    VerifyArgs,
+    ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, DemoArgs, ExplainArgs, RunsCommand, ServeArgs, StoreArgs,
+    StoreCommand, SwitchesCommand, ToolsCommand, VerifyArgs,
 };
 use crate::output::Format;
 
@@ -40,6 +40,15 @@ pub(crate) enum Command {
     /// Shows and answers open questions.
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
+    /// Arms and disarms kill switches.
+    #[command(subcommand)]
+    Switches(SwitchesCommand),
+    /// Sets what may be spent, and shows what is.
+    #[command(subcommand)]
+    Budgets(BudgetsCommand),
+    /// Shows who changed which rule.
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Checks that a journal is whole: a run of the server by its id, or an exported file without any server.
     Verify(VerifyArgs),
     /// Says why a run stopped and why its calls were refused: every stage of the gate, the switch, the meters.

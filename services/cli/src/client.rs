@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hyper_util::rt::TokioIo;
+use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use signalbox_tls::{ClientConnection, ClientFiles, ClientTls};
 use tokio::net::TcpStream;
@@ -18,6 +19,9 @@ use crate::failure::Failure;
 
 /// The client of the runs service.
 pub(crate) type Client = RunServiceClient<Channel>;
+
+/// The client of the governance service.
+pub(crate) type Governance = GovernanceServiceClient<Channel>;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Connecting = Pin<Box<dyn Future<Output = Result<TokioIo<ClientConnection>, BoxError>> + Send>>;
@@ -62,8 +66,15 @@ impl Connection {
         let files = ClientFiles { ca: self.ca.clone(), cert: self.client_cert.clone(), key: self.client_key.clone() };
         ClientTls::load(files).map_err(|error| Failure::usage(error.code(), error.to_string()))
     }
-    /// Connects.
+    /// Connects to the server's runs.
     pub(crate) async fn open(&self) -> Result<Client, Failure> {
+        Ok(Client::new(self.channel().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+    /// Connects to the server's governance.
+    pub(crate) async fn governance(&self) -> Result<Governance, Failure> {
+        Ok(Governance::new(self.channel().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+    async fn channel(&self) -> Result<Channel, Failure> {
         let addr = &self.addr;
         let invalid = || Failure::usage("addr-invalid", format!("`{addr}` is no address such as {ADDR_DEFAULT}"));
         let url = Url::parse(addr).map_err(|_| invalid())?;
@@ -79,8 +90,7 @@ impl Connection {
             "https" => endpoint.connect_with_connector(private(self.tls()?)).await,
             _ => endpoint.connect().await,
         };
-        let channel = channel.map_err(|error| unreachable(addr, &error))?;
-        Ok(Client::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX))
+        channel.map_err(|error| unreachable(addr, &error))
     }
 }
 

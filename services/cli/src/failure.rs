@@ -123,6 +123,10 @@ fn hint(code: &str) -> Option<&'static str> {
         "sealing-key-missing" => "see [[sealingKeys]] in deploy/signalbox.example.toml",
         "listen-failed" => "choose another address with --listen, or stop whoever listens there",
         "agent_tools_not_configured" => "bind the tool to an executor under [[executors]] of the configuration file",
+        "no-such-switch" => "list the switches there are with `signalbox switches list --all`",
+        "switch-reach-missing" => "add --platform-wide, or --tenant TENANT",
+        "no-such-budget" => "list the budgets in force with `signalbox budgets list`",
+        "stale-revision" => "look at it again; somebody has changed it since you did",
         "page-token-invalid" => "start again at the first page, without --page-token",
         _ => return None,
     })

@@ -11,6 +11,7 @@ use crate::args::Cli;
 use crate::failure::{Exit, Failure};
 
 mod args;
+mod audit_file;
 mod client;
 mod commands;
 mod config;

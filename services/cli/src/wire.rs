@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use signalbox_bus::LocalBus;
 use signalbox_domain::governance::egress::HostExemption;
+use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::{Clock, Ids, RandomIds, SystemClock};
 use signalbox_ports::directory::Directory;
@@ -54,12 +55,13 @@ pub(crate) struct StorePorts {
     pub(crate) inbox: Arc<dyn Inbox>,
     leases: Arc<dyn Leases>,
     governance: Arc<dyn Governance>,
+    acts: Arc<dyn Acts>,
     /// An operator's tools.
     pub(crate) maintenance: Arc<dyn Maintenance>,
 }
 
 impl StorePorts {
-    fn over<S: Journal + Directory + Inbox + Leases + Governance + Maintenance>(store: S) -> Self {
+    fn over<S: Journal + Directory + Inbox + Leases + Governance + Acts + Maintenance>(store: S) -> Self {
         let store = Arc::new(store);
         Self {
             journal: store.clone(),
@@ -67,6 +69,7 @@ impl StorePorts {
             inbox: store.clone(),
             leases: store.clone(),
             governance: store.clone(),
+            acts: store.clone(),
             maintenance: store,
         }
     }
@@ -130,6 +133,7 @@ pub(crate) async fn start(
         inbox: store.inbox,
         leases: store.leases,
         governance: store.governance,
+        acts: store.acts,
         blobs: blobs.clone(),
         bus: Arc::new(LocalBus::new()),
         tools: Arc::new(tools),
@@ -176,7 +180,14 @@ impl Serving {
         tls: Option<Arc<ServerTls>>,
     ) -> Result<Self, Failure> {
         let listen = listener.local_addr().map_err(|error| Failure::new("listen-failed", error.to_string()))?;
-        let edge = Edge { api: Arc::new(station.node.clone()), identity, ids: station.ids.clone(), limits, tls };
+        let edge = Edge {
+            api: Arc::new(station.node.clone()),
+            governance: Arc::new(station.node.clone()),
+            identity,
+            ids: station.ids.clone(),
+            limits,
+            tls,
+        };
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(signalbox_server::serve(listener, edge, async {
             // An error means that whoever could stop the server is gone, which stops it too.

@@ -10,6 +10,7 @@ use signalbox_domain::run::event::ApprovalDecision;
 use signalbox_domain::run::submission::Submission;
 use signalbox_ports::directory::{RunFilter, RunRow};
 use signalbox_runtime::NodeHandle;
+pub use crate::governing::api::GovernanceApi;
 pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem};
 use tokio::sync::mpsc;
 

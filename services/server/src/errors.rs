@@ -6,6 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use signalbox_domain::governance::budgeting::BudgetDenial;
+use signalbox_domain::governance::kill_switch::SwitchError;
+use signalbox_domain::governance::switching::SwitchDenial;
 use signalbox_domain::redact::redact_text;
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::submission::SubmissionError;
@@ -36,6 +39,11 @@ const BY_CODE: &[(&str, Code, u16)] = &[
     ("unauthenticated", Code::Unauthenticated, 401),
     ("run_id_conflict", Code::AlreadyExists, 409),
     ("command-id-conflict", Code::AlreadyExists, 409),
+    ("switch-id-conflict", Code::AlreadyExists, 409),
+    ("budget-id-conflict", Code::AlreadyExists, 409),
+    ("budget-exists", Code::AlreadyExists, 409),
+    // KIL-007: whoever manages must say why.
+    ("reason-required", Code::InvalidArgument, 422),
     ("json-too-large", Code::ResourceExhausted, 413),
     ("message-too-large", Code::ResourceExhausted, 413),
     ("answer-too-large", Code::ResourceExhausted, 413),
@@ -152,12 +160,16 @@ impl From<ApiError> for Refusal {
                 refusal.with(DETAIL_FIELD, "after_seq").with("lastSeq", last_seq.to_string())
             }
             ApiError::Denied(denial) => of_denial(refusal, &denial),
+            ApiError::Switch(denial) => switch_details(refusal, &denial),
+            ApiError::Budget(denial) => budget_details(refusal, &denial),
             ApiError::Replay(_) => refusal.with(DETAIL_FIELD, "at_seq"),
             ApiError::JournalCorrupt { run_id, seq, .. } => {
                 refusal.with("runId", run_id.to_string()).with("seq", seq.to_string())
             }
             ApiError::DeniedBefore { .. }
             | ApiError::Draining
+            | ApiError::OperatorsOnly(_)
+            | ApiError::Contended
             | ApiError::AnswerPending
             | ApiError::Unsealable(_)
             | ApiError::Store(_)
@@ -187,6 +199,46 @@ fn of_denial(refusal: Refusal, denial: &Denial) -> Refusal {
         | Denial::InvalidStatusForStep(_)
         | Denial::ForkWithoutFreshId
         | Denial::NotAuthorized { .. } => refusal,
+    }
+}
+
+// What is at fault with a switch: a field of the request, or the switch itself.
+fn switch_details(refusal: Refusal, denial: &SwitchDenial) -> Refusal {
+    match denial {
+        SwitchDenial::Senseless(error) => refusal.with(
+            DETAIL_FIELD,
+            match error {
+                SwitchError::BadTarget | SwitchError::UnknownFamily(_) => "target_id",
+                SwitchError::TwoTenants => "tenant_id",
+                SwitchError::NoReason | SwitchError::TextTooLong => "reason",
+                SwitchError::NoStatusCopy => "user_visible_status_copy",
+                SwitchError::UnknownDegradationMode(_) => "safe_degradation_mode_id",
+                SwitchError::ExpiresTooEarly => "expires_at_unix_ms",
+            },
+        ),
+        SwitchDenial::UnknownTarget(..) => refusal.with(DETAIL_FIELD, "target_id"),
+        SwitchDenial::ReachMissing => refusal.with(DETAIL_FIELD, "platform_wide"),
+        SwitchDenial::NoSuchSwitch(id) => refusal.with("switchId", id.as_str()),
+        SwitchDenial::IdTaken(id) | SwitchDenial::AlreadyDisarmed(id) | SwitchDenial::Expired(id) => {
+            refusal.with("switchId", id.as_str())
+        }
+        SwitchDenial::NotAuthorized(_) | SwitchDenial::TooMany => refusal,
+    }
+}
+
+fn budget_details(refusal: Refusal, denial: &BudgetDenial) -> Refusal {
+    match denial {
+        BudgetDenial::Senseless(_) | BudgetDenial::BadScopeKey(_) => refusal.with(DETAIL_FIELD, "budget_json"),
+        BudgetDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
+        BudgetDenial::BadAmount => refusal.with(DETAIL_FIELD, "amount_micros"),
+        BudgetDenial::NoSuchBudget(id) => refusal.with("budgetId", id.as_str()),
+        BudgetDenial::Exists(id) | BudgetDenial::IdTaken(id) | BudgetDenial::CategoryFixed(id) => {
+            refusal.with("budgetId", id.as_str())
+        }
+        BudgetDenial::StaleRevision { expected, actual } => {
+            refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
+        }
+        BudgetDenial::NotAuthorized(_) | BudgetDenial::TooMany => refusal,
     }
 }
 
@@ -299,9 +351,11 @@ fn retry_after(refusal: &Refusal) -> Option<Duration> {
 
 // The type and name of what a refusal is about, the most precise first.
 fn subject(refusal: &Refusal) -> (&'static str, String) {
-    const KINDS: [(&str, &str); 4] = [
+    const KINDS: [(&str, &str); 6] = [
         ("callId", "signalbox.v1.Call"),
         ("approvalId", "signalbox.v1.Approval"),
+        ("switchId", "signalbox.v1.KillSwitch"),
+        ("budgetId", "signalbox.v1.Budget"),
         ("commandId", "signalbox.v1.Command"),
         ("runId", "signalbox.v1.Run"),
     ];

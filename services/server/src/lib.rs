@@ -7,6 +7,7 @@ pub mod api;
 mod asks;
 mod convert;
 pub mod errors;
+mod governing;
 mod health;
 mod http;
 pub mod identity;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use signalbox_ports::clock::Ids;
 use signalbox_proto::v1;
+use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
 use signalbox_tls::{AcceptLimits, ServerTls, incoming};
 use tokio::net::TcpListener;
@@ -14,7 +15,8 @@ use tokio::sync::{Semaphore, watch};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 
-use crate::api::RunApi;
+use crate::api::{GovernanceApi, RunApi};
+use crate::governing::Governing;
 use crate::{health, http};
 use crate::identity::{Identify, IdentityNotConfigured, check_listen};
 use crate::service::Runs;
@@ -60,6 +62,8 @@ impl Default for ServeLimits {
 pub struct Edge {
     /// The node.
     pub api: Arc<dyn RunApi>,
+    /// The node, as whoever manages governance sees it.
+    pub governance: Arc<dyn GovernanceApi>,
     /// Tells callers apart.
     pub identity: Arc<dyn Identify>,
     /// Fresh ids for commands whose caller names none.
@@ -175,10 +179,21 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 1] = [<RunServiceServer<Runs> as NamedService>::NAME];
+const SERVICES: [&str; 2] =
+    [<RunServiceServer<Runs> as NamedService>::NAME, <GovernanceServiceServer<Governing> as NamedService>::NAME];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
 fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) -> Result<Routes, ServeError> {
+    let governing = Governing {
+        api: edge.governance,
+        identity: edge.identity.clone(),
+        ids: edge.ids.clone(),
+        watches: watches.clone(),
+        draining: draining.clone(),
+    };
+    let governing = GovernanceServiceServer::new(governing)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
     let runs = Arc::new(Runs {
         api: edge.api,
         identity: edge.identity,
@@ -196,6 +211,6 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     // What is no call of gRPC is HTTP's to answer, so the last word is HTTP's too.
-    let grpc = Routes::new(runs).add_service(reflection).into_axum_router().reset_fallback();
+    let grpc = Routes::new(runs).add_service(governing).add_service(reflection).into_axum_router().reset_fallback();
     Ok(Routes::from(grpc.merge(http)))
 }

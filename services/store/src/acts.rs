@@ -4,7 +4,7 @@ use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
 use signalbox_domain::governance::budget::EndedWindow;
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
-use signalbox_domain::ids::{ActorId, AgentId, BudgetId, TenantId};
+use signalbox_domain::ids::{ActorId, AgentId, BudgetId, RunId, RunKey, TenantId};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::time::UnixMicros;
 use signalbox_ports::journal::StoreError;
@@ -68,6 +68,15 @@ pub(crate) fn ended_window(row: &impl Cells) -> Result<EndedWindow, StoreError> 
         })
     };
     parse().map_err(|problem: String| StoreError::Unavailable(format!("a window cannot be read: {problem}")))
+}
+
+/// A run by its key and by the name it is known by.
+pub(crate) fn named_run(row: &impl Cells) -> Result<(RunKey, TenantId, RunId), StoreError> {
+    let parse = || {
+        let tenant = TenantId::new(row.text("tenant")?).map_err(|error| error.to_string())?;
+        Ok((RunKey::new(row.id("run_key")?), tenant, RunId::new(row.id("run_id")?)))
+    };
+    parse().map_err(|problem: String| StoreError::Unavailable(format!("a run cannot be read: {problem}")))
 }
 
 /// How many runs that are not over a switch reaches, from groups of them by tenant and lead agent.

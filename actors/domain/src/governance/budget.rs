@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::governance::calendar::Calendar;
 use crate::governance::target::Target;
 use crate::ids::{BudgetId, TenantId};
 use crate::quantity::{BudgetCategory, Micros};
@@ -65,6 +66,9 @@ pub struct Budget {
     pub category: BudgetCategory,
     /// The limit.
     pub limit: Micros,
+    /// Windows at calendar boundaries instead of windows of one length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<Calendar>,
     /// Length of a window; absent: the budget is for life (BUD-008).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_seconds: Option<u64>,
@@ -168,6 +172,9 @@ pub enum BudgetError {
     /// A window of no length, or an absurdly long one.
     #[error("`periodSeconds` must be between 1 and {SECONDS_MAX}; leave it out for a budget for life")]
     BadPeriod,
+    /// A calendar in a zone nobody knows, or beside a length.
+    #[error("`calendar` needs a zone of the IANA list, such as Europe/Berlin, and cannot stand beside `periodSeconds`")]
+    BadCalendar,
     /// A share outside its range.
     #[error("`warnRatio` must be between 0 and 1, `graceRatio` between 1 and 10")]
     BadRatio,
@@ -184,6 +191,7 @@ impl BudgetError {
             Self::TwoTenants => "budget-two-tenants",
             Self::NegativeLimit(_) => "budget-limit-negative",
             Self::BadPeriod => "budget-period-invalid",
+            Self::BadCalendar => "budget-calendar-invalid",
             Self::BadRatio => "budget-ratio-invalid",
             Self::BadGrace => "budget-grace-invalid",
         }
@@ -209,6 +217,9 @@ impl Budget {
         if self.period_seconds.is_some_and(|period| period == 0 || period > SECONDS_MAX) {
             return Err(BudgetError::BadPeriod);
         }
+        if self.calendar.as_ref().is_some_and(|calendar| self.period_seconds.is_some() || !calendar.is_sound()) {
+            return Err(BudgetError::BadCalendar);
+        }
         if self.warn_ratio < Micros::ZERO
             || self.warn_ratio > ONE
             || self.grace_ratio < ONE
@@ -224,9 +235,23 @@ impl Budget {
 
     /// Start of the window that holds `now`; `None` for a budget for life (BUD-008).
     pub fn window_start(&self, now_unix_seconds: i64) -> Option<i64> {
+        if let Some(calendar) = &self.calendar {
+            return calendar.window(now_unix_seconds).map(|(start, _)| start);
+        }
         let period = i64::try_from(self.period_seconds?).ok().filter(|period| *period > 0)?;
         let since = now_unix_seconds.saturating_sub(self.anchor_unix_seconds);
         Some(self.anchor_unix_seconds.saturating_add(since.div_euclid(period).saturating_mul(period)))
+    }
+}
+
+impl Budget {
+    /// Start of the window after the one that holds `now`; `None` for a budget for life.
+    pub fn next_window(&self, now_unix_seconds: i64) -> Option<i64> {
+        if let Some(calendar) = &self.calendar {
+            return calendar.window(now_unix_seconds).map(|(_, next)| next);
+        }
+        let period = i64::try_from(self.period_seconds?).ok()?;
+        Some(self.window_start(now_unix_seconds)?.saturating_add(period))
     }
 }
 

@@ -3,6 +3,8 @@
 pub mod address;
 pub mod audit;
 pub mod budget;
+pub mod budgeting;
+pub mod calendar;
 pub mod change;
 mod cost;
 pub mod egress;

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use crate::governance::change::{DisarmProposal, GovernanceState};
 use crate::governance::kill_switch::{KillSwitch, SWITCH_TEXT_BYTES_MAX, SwitchError, SwitchScope};
 use crate::identity::{Actor, Role};
-use crate::ids::{SwitchId, TenantId};
+use crate::catalog;
+use crate::ids::{AgentId, SwitchId, TenantId, ToolId};
+use crate::registry;
 use crate::time::UnixMs;
 
 /// How long a proposal to disarm waits for another identity: an hour.
@@ -83,6 +85,9 @@ pub enum SwitchDenial {
     /// The id is that of another switch that is armed.
     #[error("the switch `{0}` is armed and says something else; choose another id, or disarm it first")]
     IdTaken(SwitchId),
+    /// A tool or an agent that is not there: the switch would stop nothing, and nobody would notice.
+    #[error("there is no {0} `{1}`; a switch on it would stop nothing")]
+    UnknownTarget(&'static str, String),
     /// It was disarmed before.
     #[error("the switch `{0}` is disarmed already")]
     AlreadyDisarmed(SwitchId),
@@ -103,6 +108,7 @@ impl SwitchDenial {
             Self::ReachMissing => "switch-reach-missing",
             Self::NoSuchSwitch(_) => "no-such-switch",
             Self::IdTaken(_) => "switch-id-conflict",
+            Self::UnknownTarget(..) => "switch-target-unknown",
             Self::AlreadyDisarmed(_) => "switch-already-disarmed",
             Self::Expired(_) => "switch-expired",
             Self::TooMany => "too-many-switches",
@@ -202,6 +208,7 @@ pub fn arm(
         disarmed_at_unix_ms: None,
     };
     switch.validate()?;
+    check_known(&switch)?;
     let known = state.switches.iter().find(|known| known.switch_id == switch.switch_id);
     match known {
         // An id of another tenant's switch is taken, whatever that one says: nothing of it may be replaced or repeated.
@@ -293,6 +300,17 @@ pub(super) fn within(by: Operator<'_>, tenant: Option<&TenantId>) -> Result<(), 
             Err(SwitchDenial::NotAuthorized("only a platform operator may change what is platform-wide".to_owned()))
         }
     }
+}
+
+fn check_known(switch: &KillSwitch) -> Result<(), SwitchDenial> {
+    let target = switch.target_id.as_deref().unwrap_or_default();
+    let known = match switch.scope {
+        SwitchScope::Tool => ToolId::new(target).is_ok_and(|tool| catalog::entry(&tool).is_some()),
+        SwitchScope::Agent => AgentId::new(target).is_ok_and(|agent| registry::family_of(&agent).is_some()),
+        // Tenants, providers and regions are not listed anywhere; families were looked at before.
+        SwitchScope::Family | SwitchScope::Tenant | SwitchScope::Provider | SwitchScope::Region | SwitchScope::Global => true,
+    };
+    if known { Ok(()) } else { Err(SwitchDenial::UnknownTarget(switch.scope.as_str(), target.to_owned())) }
 }
 
 fn not_of(role: Role, scope: SwitchScope) -> SwitchDenial {

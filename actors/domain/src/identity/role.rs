@@ -19,6 +19,10 @@ pub enum Role {
 }
 
 impl Role {
+    /// All five.
+    pub const ALL: [Self; 5] =
+        [Self::Customer, Self::Creator, Self::Service, Self::TenantOperator, Self::PlatformOperator];
+
     /// The wire string.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -317,6 +317,7 @@ fn run_budgets(wanted: &[RunBudget], submitter: &Submitter) -> Result<Vec<Budget
             scope_key: submitter.run_id.to_string(),
             category: budget.category,
             limit: budget.limit,
+            calendar: None,
             period_seconds: None,
             anchor_unix_seconds: 0,
             warn_ratio: Micros(800_000),

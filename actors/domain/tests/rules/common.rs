@@ -50,6 +50,7 @@ pub(crate) fn budget(id: &str, limit: i64) -> Budget {
         scope_key: "acme".to_owned(),
         category: BudgetCategory::CostUnits,
         limit: Micros::units(limit),
+        calendar: None,
         period_seconds: None,
         anchor_unix_seconds: 0,
         warn_ratio: Micros(800_000),

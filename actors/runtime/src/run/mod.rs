@@ -11,15 +11,17 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use signalbox_domain::governance::budget::MeterReading;
 use signalbox_domain::governance::egress::HostExemption;
+use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{BudgetId, CallId, NodeIncarnation, StepId, ToolId};
 use signalbox_domain::run::advance::{advance_to, next_wake, projection};
 use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, EntryRefusal, NewEvent, Release};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::evolve::evolve;
 use signalbox_domain::run::settle::Ended;
+use signalbox_domain::run::sweep;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::{BootInstant, Clock};
@@ -77,10 +79,21 @@ pub(crate) enum Msg {
     Ended(CallId),
     /// Switches, grants or limits changed.
     GovernanceMoved,
+    /// Whether a switch still has something to end here.
+    Reached(Arc<KillSwitch>, RpcReplyPort<Reached>),
     /// The node shuts down: nothing new begins.
     Drain,
     /// A timer, or the rest of the work of the last pass.
     Pass,
+}
+
+/// What a switch has left to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Reached {
+    /// Runs it would end.
+    pub(crate) left: u64,
+    /// Calls that are out of runs it has ended.
+    pub(crate) calls_out: u64,
 }
 
 pub(crate) struct Run;
@@ -214,6 +227,10 @@ impl Actor for Run {
             Msg::Poke => state.inbox_waiting = true,
             // The next pass sees it by the epoch.
             Msg::GovernanceMoved => {}
+            Msg::Reached(switch, reply) => {
+                let _ = reply.send(state.reached(&switch));
+                return Ok(());
+            }
             Msg::Drain => state.draining = true,
             Msg::Ended(call_id) => {
                 state.out.remove(&call_id);
@@ -240,6 +257,13 @@ impl Actor for Run {
 }
 
 impl State {
+    fn reached(&self, switch: &KillSwitch) -> Reached {
+        let ended = self.run.end.as_ref().and_then(|end| end.blamed_id.as_deref());
+        let calls_out = if ended == Some(switch.switch_id.as_str()) { self.out.len() as u64 } else { 0 };
+        let reaches = sweep::swept_by(&self.run, std::slice::from_ref(switch), self.shared.clock.now()).is_some();
+        Reached { left: u64::from(reaches), calls_out }
+    }
+
     fn schedule(&mut self, myself: &ActorRef<Msg>) {
         if !self.pass_scheduled {
             self.pass_scheduled = myself.cast(Msg::Pass).is_ok();

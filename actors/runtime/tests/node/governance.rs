@@ -68,6 +68,7 @@ fn budget(scope: BudgetScope, key: &str, limit: i64, on_exceeded: OnExceeded) ->
         scope_key: key.to_owned(),
         category: BudgetCategory::CostUnits,
         limit: Micros::units(limit),
+        calendar: None,
         period_seconds: None,
         anchor_unix_seconds: 0,
         warn_ratio: Micros(800_000),

@@ -96,6 +96,7 @@ impl World {
             inbox: store.clone(),
             leases: store.clone(),
             governance: store.clone(),
+            acts: store.clone(),
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(DeadBus),
             tools: tools.clone(),

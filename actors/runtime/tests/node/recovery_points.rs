@@ -239,6 +239,7 @@ fn meter() -> Budget {
         scope_key: "acme".to_owned(),
         category: BudgetCategory::CostUnits,
         limit: Micros::units(1_000),
+        calendar: None,
         period_seconds: None,
         anchor_unix_seconds: 0,
         warn_ratio: Micros(800_000),

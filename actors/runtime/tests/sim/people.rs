@@ -201,6 +201,7 @@ pub(crate) fn budget(dice: &mut Dice) -> Budget {
         scope_key: key.to_owned(),
         category: BudgetCategory::CostUnits,
         limit: Micros::units(i64::try_from(dice.between(1, 12)).unwrap()),
+        calendar: None,
         period_seconds: dice.chance(40).then(|| dice.between(5, 40)),
         anchor_unix_seconds: 0,
         warn_ratio: Micros(800_000),

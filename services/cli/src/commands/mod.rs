@@ -1,6 +1,8 @@
 //! The commands, one file each.
 
 mod approvals;
+mod audit;
+mod budgets;
 mod check;
 mod control;
 mod demo;
@@ -9,17 +11,21 @@ mod export;
 mod runs;
 mod serve;
 mod store;
+mod switches;
 mod verify;
 mod view;
 mod watch;
 
 pub(crate) use approvals::ApprovalsCommand;
+pub(crate) use audit::AuditCommand;
+pub(crate) use budgets::BudgetsCommand;
 pub(crate) use check::CheckArgs;
 pub(crate) use demo::DemoArgs;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use runs::RunsCommand;
 pub(crate) use serve::{ServeArgs, ToolsCommand};
 pub(crate) use store::{StoreArgs, StoreCommand};
+pub(crate) use switches::SwitchesCommand;
 pub(crate) use verify::VerifyArgs;
 
 use crate::args::{Cli, Command};
@@ -41,5 +47,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Verify(args) => verify::run(server, args, out).await,
         Command::Runs(command) => runs::run(server.open().await?, command, out).await,
         Command::Approvals(command) => approvals::run(server.open().await?, command, out).await,
+        Command::Switches(command) => switches::run(server.governance().await?, command, out).await,
+        Command::Budgets(command) => budgets::run(server.governance().await?, command, out).await,
+        Command::Audit(command) => audit::run(server.governance().await?, command, out).await,
     }
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use signalbox_domain::run::verify::{Finding, Report, verify};
 use uuid::Uuid;
 
-use super::export;
+use super::{audit, export};
 use crate::client::Connection;
 use crate::failure::Failure;
 use crate::journal_file::{self, JournalFile};
@@ -18,14 +18,21 @@ use crate::output::Out;
 /// `verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// A run's id, or a file made by `signalbox runs export`; `-` reads standard input.
-    #[arg(value_name = "ID|FILE")]
-    what: String,
+    /// A run's id, or a file made by `signalbox runs export`; `-` reads standard input. With --audit a file made by
+    /// `signalbox audit export`.
+    #[arg(value_name = "ID|FILE", required_unless_present = "audit")]
+    what: Option<String>,
+    /// The audit journal: the server's, or the exported file.
+    #[arg(long)]
+    audit: bool,
 }
 
 /// Verifies a run of the server, or a file.
 pub(crate) async fn run(server: &Connection, args: VerifyArgs, out: &mut Out) -> Result<(), Failure> {
-    let file = journal(server, &args.what).await?;
+    if args.audit {
+        return audit::verify(server, args.what.as_deref().map(Path::new), out).await;
+    }
+    let file = journal(server, args.what.as_deref().unwrap_or_default()).await?;
     let report = report(&file);
     show(&report, out)?;
     if report.ok {

@@ -6,18 +6,19 @@ use async_trait::async_trait;
 use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
 use signalbox_domain::governance::budget::EndedWindow;
 use signalbox_domain::governance::kill_switch::KillSwitch;
-use signalbox_domain::ids::{BudgetId, TenantId};
+use signalbox_domain::ids::{BudgetId, RunId, RunKey, TenantId};
 use signalbox_ports::acts::{
-    AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, SwitchReach, WINDOWS_MAX, record,
+    AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, PAUSED_RUNS_MAX, SwitchReach, WINDOWS_MAX, record,
 };
 use signalbox_ports::journal::StoreError;
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use super::errors::{Problem, failed};
 use super::governance::{put_budget, retire_budget, write_change};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
 use super::{PostgresStore, Shared};
-use crate::acts::{audit_event, audit_head, ended_window, left, over};
+use crate::acts::{audit_event, audit_head, ended_window, left, named_run, over};
 use crate::rows::{count, int};
 
 const HEAD: &str = "SELECT seq, at, hash FROM audit_head";
@@ -82,6 +83,22 @@ impl Acts for PostgresStore {
         .bind(switch.tenant_id.as_ref().map(TenantId::as_str));
         let groups = self.shared.readers.all("count runs", query).await?;
         Ok(SwitchReach { killed, left: left(switch, &groups)? })
+    }
+
+    async fn paused_runs(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<RunKey>,
+    ) -> Result<Vec<(RunKey, TenantId, RunId)>, StoreError> {
+        let query = sqlx::query(
+            "SELECT r.run_key, r.tenant, r.run_id FROM run_dashboard AS d JOIN runs AS r ON r.run_key = d.run_key \
+             WHERE d.status = 'paused' AND ($1::text IS NULL OR d.tenant = $1) AND d.run_key > $2 \
+             ORDER BY d.run_key LIMIT $3",
+        )
+        .bind(tenant.map(TenantId::as_str))
+        .bind(after.map_or(Uuid::nil(), |key| key.uuid()))
+        .bind(int(PAUSED_RUNS_MAX as u64));
+        self.shared.readers.all("read paused runs", query).await?.iter().map(named_run).collect()
     }
 
     async fn ended_windows(&self, budget: &BudgetId, limit: usize) -> Result<Vec<EndedWindow>, StoreError> {

@@ -131,6 +131,7 @@ fn metered(id: &str, limit: i64, consumed: i64, reserved: i64) -> (BudgetId, Met
         scope_key: "acme".into(),
         category: BudgetCategory::CostUnits,
         limit: Micros::units(limit),
+        calendar: None,
         period_seconds: None,
         anchor_unix_seconds: 0,
         warn_ratio: Micros(800_000),

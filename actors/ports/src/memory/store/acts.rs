@@ -1,14 +1,17 @@
 //! Acts of management and their records.
 
+use std::ops::Bound;
+
 use async_trait::async_trait;
 use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
 use signalbox_domain::governance::budget::EndedWindow;
 use signalbox_domain::governance::kill_switch::KillSwitch;
-use signalbox_domain::ids::{AgentId, BudgetId};
+use signalbox_domain::ids::{AgentId, BudgetId, RunId, RunKey, TenantId};
+use signalbox_domain::run::status::RunStatus;
 
 use super::{MemoryStore, State};
 use crate::acts::{
-    AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, SwitchReach, WINDOWS_MAX, head_after, record,
+    AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, PAUSED_RUNS_MAX, SwitchReach, WINDOWS_MAX, head_after, record,
 };
 use crate::governance::check_readable;
 use crate::journal::StoreError;
@@ -73,6 +76,20 @@ impl Acts for MemoryStore {
             }
         }
         Ok(reach)
+    }
+
+    async fn paused_runs(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<RunKey>,
+    ) -> Result<Vec<(RunKey, TenantId, RunId)>, StoreError> {
+        let state = self.state()?;
+        let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let paused = state.runs.range(behind).filter(|(_, run)| {
+            run.projection.status == RunStatus::Paused && tenant.is_none_or(|tenant| *tenant == run.head.tenant_id)
+        });
+        let named = paused.map(|(key, run)| (*key, run.head.tenant_id.clone(), run.head.run_id));
+        Ok(named.take(PAUSED_RUNS_MAX).collect())
     }
 
     async fn ended_windows(&self, budget: &BudgetId, limit: usize) -> Result<Vec<EndedWindow>, StoreError> {

@@ -28,6 +28,7 @@ impl Schedule {
             inbox: link.clone(),
             leases: link.clone(),
             governance: link.clone(),
+            acts: Arc::new(self.world.store.clone()),
             blobs: link,
             bus: Arc::new(SimBus::new(self.world.clone(), named("bus"))),
             tools: Arc::new(hands),

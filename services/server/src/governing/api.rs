@@ -1,0 +1,136 @@
+//! What the edge needs of whoever manages governance, as a trait: so that another edge can call it, and tests can stand in.
+
+use async_trait::async_trait;
+use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
+use signalbox_domain::governance::budgeting::Expected;
+use signalbox_domain::governance::switching::ArmSwitch;
+use signalbox_domain::ids::{BudgetId, SwitchId};
+use signalbox_domain::quantity::Micros;
+use signalbox_runtime::{
+    ArmedSwitch, BudgetHistory, BudgetStanding, DisarmedSwitch, NodeHandle, PutBudget, SwitchStanding,
+};
+
+use crate::api::{ApiError, Caller};
+
+/// Managing switches, budgets and the audit journal. Every method acts with the caller's authority; what it may not see is as
+/// absent as what does not exist (I11).
+#[async_trait]
+pub trait GovernanceApi: Send + Sync + 'static {
+    /// Arms a switch; with `wait` it returns when nothing is left that it matches, or after half a minute.
+    async fn arm_switch(&self, caller: &Caller, order: ArmSwitch, wait: bool) -> Result<ArmedSwitch, ApiError>;
+    /// Disarms a switch, or asks another identity to.
+    async fn disarm_switch(
+        &self,
+        caller: &Caller,
+        switch_id: &SwitchId,
+        reason: &str,
+    ) -> Result<DisarmedSwitch, ApiError>;
+    /// One switch, with what it has done.
+    async fn switch(&self, caller: &Caller, switch_id: &SwitchId) -> Result<SwitchStanding, ApiError>;
+    /// All switches, disarmed and expired ones too.
+    async fn switches(&self, caller: &Caller) -> Result<Vec<SwitchStanding>, ApiError>;
+    /// Creates a budget or changes its rule; true if nothing had to be changed.
+    async fn put_budget(&self, caller: &Caller, wish: PutBudget) -> Result<(BudgetStanding, bool), ApiError>;
+    /// One budget in force.
+    async fn budget(&self, caller: &Caller, id: &BudgetId) -> Result<BudgetStanding, ApiError>;
+    /// The budgets in force.
+    async fn budgets(&self, caller: &Caller) -> Result<Vec<BudgetStanding>, ApiError>;
+    /// Gives a budget more; answers how many runs go on.
+    async fn top_up_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        amount: Micros,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<(BudgetStanding, usize), ApiError>;
+    /// Takes a budget out of force.
+    async fn retire_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<BudgetStanding, ApiError>;
+    /// What became of a budget.
+    async fn budget_history(&self, caller: &Caller, id: &BudgetId, limit: usize) -> Result<BudgetHistory, ApiError>;
+    /// Acts after one, oldest first.
+    async fn audit(
+        &self,
+        caller: &Caller,
+        after_seq: u64,
+        subject: Option<Subject>,
+        limit: usize,
+    ) -> Result<Vec<AuditEvent>, ApiError>;
+    /// The whole audit journal, and where it ends.
+    async fn export_audit(&self, caller: &Caller) -> Result<(Vec<AuditEvent>, AuditHead), ApiError>;
+    /// The epoch the node has read; it moves with every act on a switch.
+    fn epoch(&self) -> u64;
+}
+
+#[async_trait]
+impl GovernanceApi for NodeHandle {
+    async fn arm_switch(&self, caller: &Caller, order: ArmSwitch, wait: bool) -> Result<ArmedSwitch, ApiError> {
+        self.arm_switch(caller, order, wait).await
+    }
+    async fn disarm_switch(
+        &self,
+        caller: &Caller,
+        switch_id: &SwitchId,
+        reason: &str,
+    ) -> Result<DisarmedSwitch, ApiError> {
+        self.disarm_switch(caller, switch_id, reason).await
+    }
+    async fn switch(&self, caller: &Caller, switch_id: &SwitchId) -> Result<SwitchStanding, ApiError> {
+        self.switch(caller, switch_id).await
+    }
+    async fn switches(&self, caller: &Caller) -> Result<Vec<SwitchStanding>, ApiError> {
+        self.switches(caller).await
+    }
+    async fn put_budget(&self, caller: &Caller, wish: PutBudget) -> Result<(BudgetStanding, bool), ApiError> {
+        self.put_budget(caller, wish).await
+    }
+    async fn budget(&self, caller: &Caller, id: &BudgetId) -> Result<BudgetStanding, ApiError> {
+        self.budget(caller, id).await
+    }
+    async fn budgets(&self, caller: &Caller) -> Result<Vec<BudgetStanding>, ApiError> {
+        self.budgets(caller).await
+    }
+    async fn top_up_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        amount: Micros,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<(BudgetStanding, usize), ApiError> {
+        self.top_up_budget(caller, id, amount, reason, expected).await
+    }
+    async fn retire_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<BudgetStanding, ApiError> {
+        self.retire_budget(caller, id, reason, expected).await
+    }
+    async fn budget_history(&self, caller: &Caller, id: &BudgetId, limit: usize) -> Result<BudgetHistory, ApiError> {
+        self.budget_history(caller, id, limit).await
+    }
+    async fn audit(
+        &self,
+        caller: &Caller,
+        after_seq: u64,
+        subject: Option<Subject>,
+        limit: usize,
+    ) -> Result<Vec<AuditEvent>, ApiError> {
+        self.audit(caller, after_seq, subject, limit).await
+    }
+    async fn export_audit(&self, caller: &Caller) -> Result<(Vec<AuditEvent>, AuditHead), ApiError> {
+        self.export_audit(caller).await
+    }
+    fn epoch(&self) -> u64 {
+        self.governance_epoch()
+    }
+}
