@@ -48,7 +48,11 @@ pub(crate) struct Config {
     pub(crate) store: Option<StoreAddress>,
     /// Kill switches that are armed at start. The file arms and never disarms: taking a switch out of it changes nothing.
     pub(crate) switches: Vec<SwitchEntry>,
-    /// Budgets. What the file no longer names is retired; figures survive every change of a limit.
+    /// Scopes whose switches two identities must disarm [default: global]. The development identity is only one: with it an
+    /// armed `global` switch can be disarmed by nobody unless this is an empty list.
+    pub(crate) second_identity_scopes: Option<BTreeSet<SwitchScope>>,
+    /// Budgets. What the file put and no longer names is retired; what operators have changed since stays until the file
+    /// says something else. Figures survive every change of a limit.
     pub(crate) budgets: Vec<Budget>,
     /// Token buckets. The file's list replaces the one before.
     pub(crate) throttles: Vec<BucketRule>,

@@ -1,20 +1,30 @@
 //! Bringing the store in line with a configuration file, without ever loosening what somebody else has tightened.
 //!
-//! The file arms switches and never disarms one. A grant that was revoked stays revoked, whatever the file says. Budgets
-//! come from the file alone, so one that it no longer names is retired.
+//! The file arms switches and never disarms one. A grant that was revoked stays revoked, whatever the file says. A budget that
+//! the file put and no longer names is retired; what operators have set or changed since is theirs.
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+use serde_json::Value;
+use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject};
 use signalbox_domain::governance::change::{GovernanceChange, GovernanceState};
 use signalbox_domain::governance::grant::Grant;
 use signalbox_domain::governance::kill_switch::KillSwitch;
-use signalbox_domain::ids::ActorId;
+use signalbox_domain::identity::{Actor, Role};
+use signalbox_domain::ids::{ActorId, BudgetId, GrantId, TenantId};
 use signalbox_domain::time::UnixMs;
+use signalbox_ports::acts::{AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Effect};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::journal::StoreError;
 
 use crate::config::{Config, file_actor};
 use crate::failure::Failure;
+
+/// What is recorded as the reason of what the file does not give one for.
+const REASON: &str = "the configuration file says so";
+/// How often others may come in between.
+const STALE_MAX: usize = 100;
 
 /// What was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,37 +43,190 @@ pub(crate) struct Applied {
     pub(crate) budgets_retired: usize,
 }
 
-/// Applies the file. Doing it twice changes nothing the second time.
-pub(crate) async fn apply(store: &dyn Governance, config: &Config, now: UnixMs) -> Result<Applied, Failure> {
+/// Applies the file. Doing it twice changes nothing the second time. Each change is an act of its own in the audit journal,
+/// decided on what is in force just then: other nodes may apply theirs at the same time.
+pub(crate) async fn apply(
+    rules: &dyn Governance,
+    acts: &dyn Acts,
+    config: &Config,
+    now: UnixMs,
+) -> Result<Applied, Failure> {
     let actor = file_actor().map_err(|error| Failure::new("config-invalid", error.to_string()))?;
-    let changes = store.changes(0).await.map_err(failed)?;
-    let state = GovernanceState::fold(&changes);
     let mut applied = Applied::default();
-    for change in planned(&state, config, &actor, now)? {
-        match &change {
-            GovernanceChange::SwitchArmed(_) => applied.armed += 1,
-            GovernanceChange::GrantIssued(_) => applied.issued += 1,
-            GovernanceChange::GrantRevoked { .. } => applied.revoked += 1,
-            GovernanceChange::ThrottlesSet(_) => applied.throttles_set = true,
-            GovernanceChange::SwitchDisarmed { .. }
-            | GovernanceChange::BudgetOpened(_)
-            | GovernanceChange::SwitchDisarmProposed(_) => {}
+    let mut stale = 0;
+    loop {
+        let head = acts.audit_head().await.map_err(failed)?;
+        let changes = rules.changes(0).await.map_err(failed)?;
+        let state = GovernanceState::fold(&changes);
+        let change = planned(&state, config, &actor, now)?.into_iter().next();
+        let wish = match change {
+            Some(change) => Some(of_change(&state, change)),
+            None => of_budgets(rules, acts, config, &actor).await?,
+        };
+        let Some(wish) = wish else { return Ok(applied) };
+        let kind = wish.kind;
+        let act = Act {
+            expected_seq: head.seq,
+            expected_epoch: state.epoch,
+            tenant_id: wish.tenant_id,
+            actor: Actor { actor_id: actor.clone(), role: Role::PlatformOperator },
+            kind,
+            subject: wish.subject,
+            body: AuditBody { reason: wish.reason, before: wish.before, after: wish.after, details: None },
+            effect: wish.effect,
+        };
+        match acts.act(act).await.map_err(failed)? {
+            Acted::Done(_) => applied.count(kind),
+            Acted::Stale if stale < STALE_MAX => stale += 1,
+            Acted::Stale => {
+                return Err(Failure::new("governance-contended", "the rules were changed by others again and again")
+                    .next("start it again"));
+            }
         }
-        store.change(change, &actor).await.map_err(failed)?;
     }
-    let known = store.budgets().await.map_err(failed)?;
-    for budget in &config.budgets {
-        if !known.iter().any(|metered| metered.budget == *budget) {
-            store.put_budget(budget.clone()).await.map_err(failed)?;
-            applied.budgets_put += 1;
+}
+
+impl Applied {
+    const fn count(&mut self, kind: AuditKind) {
+        match kind {
+            AuditKind::SwitchArmed => self.armed += 1,
+            AuditKind::GrantIssued | AuditKind::GrantRenewed => self.issued += 1,
+            AuditKind::GrantRevoked => self.revoked += 1,
+            AuditKind::ThrottlesSet => self.throttles_set = true,
+            AuditKind::BudgetPut | AuditKind::BudgetToppedUp => self.budgets_put += 1,
+            AuditKind::BudgetRetired => self.budgets_retired += 1,
+            // The file never loosens.
+            AuditKind::SwitchDisarmProposed | AuditKind::SwitchDisarmed => {}
         }
+    }
+}
+
+/// What is to be done and recorded.
+struct Wish {
+    tenant_id: Option<TenantId>,
+    kind: AuditKind,
+    subject: Subject,
+    reason: String,
+    before: Option<Value>,
+    after: Option<Value>,
+    effect: Effect,
+}
+
+fn json(value: &impl Serialize) -> Option<Value> {
+    serde_json::to_value(value).ok()
+}
+
+fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
+    let grant = |id: &GrantId| state.grants.iter().find(|known| known.grant_id == *id);
+    let said = REASON.to_owned();
+    let effect = Effect::Change(change.clone());
+    match change {
+        GovernanceChange::SwitchArmed(switch) => Wish {
+            tenant_id: switch.tenant_id.clone(),
+            kind: AuditKind::SwitchArmed,
+            subject: Subject::switch(&switch.switch_id),
+            reason: switch.reason.clone(),
+            before: state.switches.iter().find(|known| known.switch_id == switch.switch_id).and_then(json),
+            after: json(&switch),
+            effect,
+        },
+        GovernanceChange::GrantIssued(issued) => Wish {
+            tenant_id: Some(issued.tenant_id.clone()),
+            kind: AuditKind::GrantIssued,
+            subject: Subject::grant(&issued.grant_id),
+            reason: said,
+            before: grant(&issued.grant_id).and_then(json),
+            after: json(&issued),
+            effect,
+        },
+        GovernanceChange::GrantRevoked { grant_id, .. } => Wish {
+            tenant_id: grant(&grant_id).map(|known| known.tenant_id.clone()),
+            kind: AuditKind::GrantRevoked,
+            subject: Subject::grant(&grant_id),
+            reason: said,
+            before: grant(&grant_id).and_then(json),
+            after: None,
+            effect,
+        },
+        // The file plans no change of another kind.
+        GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::SwitchDisarmed { .. }
+        | GovernanceChange::SwitchDisarmProposed(_)
+        | GovernanceChange::BudgetOpened(_) => Wish {
+            tenant_id: None,
+            kind: AuditKind::ThrottlesSet,
+            subject: Subject::throttles(),
+            reason: said,
+            before: json(&state.buckets),
+            after: match &effect {
+                Effect::Change(GovernanceChange::ThrottlesSet(rules)) => json(rules),
+                Effect::Change(_) | Effect::PutBudget(_) | Effect::RetireBudget(_) => None,
+            },
+            effect,
+        },
+    }
+}
+
+/// The next budget that is to be put or retired. What somebody has changed since the file was applied stays so until the file
+/// says something else than it did; a budget that the file did not put is none of its business.
+async fn of_budgets(
+    rules: &dyn Governance,
+    acts: &dyn Acts,
+    config: &Config,
+    actor: &ActorId,
+) -> Result<Option<Wish>, Failure> {
+    let known = rules.budgets().await.map_err(failed)?;
+    for budget in &config.budgets {
+        let before = known.iter().find(|metered| metered.budget.budget_id == budget.budget_id);
+        if before.is_some_and(|metered| metered.budget == *budget) {
+            continue;
+        }
+        let said_before = said_by_file(acts, &budget.budget_id, actor).await?;
+        if before.is_some() && said_before.is_some() && said_before == json(budget) {
+            continue;
+        }
+        return Ok(Some(Wish {
+            tenant_id: budget.tenant_id.clone(),
+            kind: AuditKind::BudgetPut,
+            subject: Subject::budget(&budget.budget_id),
+            reason: REASON.to_owned(),
+            before: before.and_then(|metered| json(&metered.budget)),
+            after: json(budget),
+            effect: Effect::PutBudget(budget.clone()),
+        }));
     }
     let named: BTreeSet<_> = config.budgets.iter().map(|budget| &budget.budget_id).collect();
     for metered in known.iter().filter(|metered| !named.contains(&metered.budget.budget_id)) {
-        store.retire_budget(&metered.budget.budget_id).await.map_err(failed)?;
-        applied.budgets_retired += 1;
+        let subject = Subject::budget(&metered.budget.budget_id);
+        let last = acts.last_act(&subject).await.map_err(failed)?;
+        // Before acts were recorded all budgets came from files.
+        if last.is_none_or(|act| act.actor.actor_id == *actor) {
+            return Ok(Some(Wish {
+                tenant_id: metered.budget.tenant_id.clone(),
+                kind: AuditKind::BudgetRetired,
+                reason: REASON.to_owned(),
+                before: json(&metered.budget),
+                after: None,
+                effect: Effect::RetireBudget(metered.budget.budget_id.clone()),
+                subject,
+            }));
+        }
     }
-    Ok(applied)
+    Ok(None)
+}
+
+/// The rule the file put last under an id.
+async fn said_by_file(acts: &dyn Acts, id: &BudgetId, actor: &ActorId) -> Result<Option<Value>, Failure> {
+    let mut filter =
+        AuditFilter { subject: Some(Subject::budget(id)), limit: AUDIT_ROWS_MAX, ..AuditFilter::default() };
+    let mut said = None;
+    loop {
+        let page = acts.audit(&filter).await.map_err(failed)?;
+        let Some(last) = page.last() else { return Ok(said) };
+        filter.after_seq = last.seq;
+        let by_file = page.iter().rev().find(|act| act.actor.actor_id == *actor);
+        said = by_file.map_or(said, |act| act.said().and_then(|body| body.after));
+    }
 }
 
 /// The changes that bring a state in line with the file, the tightening ones first.
@@ -169,7 +332,7 @@ mod tests {
     }
 
     async fn applied(store: &MemoryStore, file: &str) -> Result<Applied, Failure> {
-        apply(store, &Config::parse(file).unwrap(), UnixMs(1_000)).await
+        apply(store, store, &Config::parse(file).unwrap(), UnixMs(1_000)).await
     }
 
     async fn state(store: &MemoryStore) -> GovernanceState {
@@ -225,6 +388,42 @@ mod tests {
         applied(&store, FILE).await.unwrap();
         let raised = applied(&store, &FILE.replace("limit = 100", "limit = 200")).await.unwrap();
         assert_eq!(raised, Applied { budgets_put: 1, ..Applied::default() });
+    }
+
+    #[tokio::test]
+    async fn what_operators_have_set_outlives_the_file_and_what_it_does_is_recorded() {
+        let store = store();
+        applied(&store, FILE).await.unwrap();
+        let mut budget = store.budgets().await.unwrap().remove(0).budget;
+        budget.limit = signalbox_domain::quantity::Micros::units(150);
+        let by_operator = |effect: Effect, id: &str, head: u64, epoch: u64| Act {
+            expected_seq: head,
+            expected_epoch: epoch,
+            tenant_id: None,
+            actor: Actor { actor_id: ActorId::new("olga").unwrap(), role: Role::PlatformOperator },
+            kind: AuditKind::BudgetPut,
+            subject: Subject::budget(&id),
+            body: AuditBody::default(),
+            effect,
+        };
+        let epoch = store.epoch().await.unwrap().1;
+        store.act(by_operator(Effect::PutBudget(budget.clone()), "daily", 4, epoch)).await.unwrap();
+        let own = signalbox_domain::governance::budget::Budget { budget_id: BudgetId::new("own").unwrap(), ..budget };
+        store.act(by_operator(Effect::PutBudget(own), "own", 5, epoch)).await.unwrap();
+        // The file as it was: the operator's limit stays, and so does the operator's budget.
+        assert_eq!(applied(&store, FILE).await.unwrap(), Applied::default());
+        let limits: Vec<_> = store.budgets().await.unwrap().iter().map(|known| known.budget.limit.0).collect();
+        assert_eq!(limits, [150_000_000, 150_000_000]);
+        // The file says something new: that counts.
+        applied(&store, &FILE.replace("limit = 100", "limit = 120")).await.unwrap();
+        assert_eq!(store.budgets().await.unwrap()[0].budget.limit.0, 120_000_000);
+        // What the file put last it may take back; the operator's is not its own.
+        assert_eq!(applied(&store, "").await.unwrap().budgets_retired, 1);
+        assert_eq!(store.budgets().await.unwrap().len(), 1);
+        let acts = store.audit(&AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
+        let head = acts.audit_head().await.unwrap();
+        assert!(signalbox_domain::governance::audit::verify_audit(&acts, Some(head)).ok);
+        assert_eq!(acts[0].kind, "switch-armed");
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use signalbox_bus::LocalBus;
 use signalbox_domain::governance::egress::HostExemption;
+use signalbox_domain::governance::switching::SecondIdentity;
 use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::{Clock, Ids, RandomIds, SystemClock};
@@ -109,7 +110,7 @@ pub(crate) async fn start(
     let blobs: Arc<dyn Blobs> =
         Arc::new(FileBlobs::open(data).map_err(|error| Failure::new(error.code(), error.to_string()))?);
     if let Some(config) = config {
-        let applied = governance_file::apply(store.governance.as_ref(), config, clock.now()).await?;
+        let applied = governance_file::apply(store.governance.as_ref(), store.acts.as_ref(), config, clock.now()).await?;
         tracing::info!(?applied, "the configuration is applied");
     }
     let secrets = ConfiguredSecrets::new(config.map(|config| config.secrets.as_slice()).unwrap_or_default());
@@ -142,7 +143,9 @@ pub(crate) async fn start(
         clock: clock.clone(),
         ids: ids.clone(),
     };
-    let mut node = NodeConfig { exempt: exemptions, ..NodeConfig::default() };
+    let second_identity = config.and_then(|config| config.second_identity_scopes.clone()).map(SecondIdentity);
+    let second_identity = second_identity.unwrap_or_default();
+    let mut node = NodeConfig { exempt: exemptions, second_identity, ..NodeConfig::default() };
     if let Some(most) = limits.runs_active_max {
         node.runs_active_max = most;
     }
