@@ -1,4 +1,8 @@
-//! The wire contract of signalbox: the .proto files and the code generated from them, nothing else.
+//! The wire contract of signalbox: the .proto files and the code generated from them. With the feature `client` there is a
+//! thin client beside it, for backend services that submit, follow and steer runs.
+
+#[cfg(feature = "client")]
+pub mod client;
 
 /// Package `signalbox.v1`.
 #[allow(

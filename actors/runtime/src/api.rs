@@ -1,9 +1,9 @@
 //! What the edges see: callers, answers and errors with stable codes.
 
 use serde_json::Value;
-pub use signalbox_domain::identity::Caller;
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::switching::SwitchDenial;
+pub use signalbox_domain::identity::Caller;
 use signalbox_domain::ids::{RunId, StepId};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::Denial;

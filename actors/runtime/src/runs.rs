@@ -398,7 +398,9 @@ impl State {
             let mut asked = tokio::task::JoinSet::new();
             for actor in active {
                 let switch = switch.clone();
-                asked.spawn(async move { actor.call(|reply| run::Msg::Reached(switch, reply), Some(REACHED_WITHIN)).await });
+                asked.spawn(
+                    async move { actor.call(|reply| run::Msg::Reached(switch, reply), Some(REACHED_WITHIN)).await },
+                );
             }
             let mut all = Reached { left: loading, calls_out: 0 };
             for answer in asked.join_all().await {

@@ -4,21 +4,36 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Connection;
 use crate::commands::{
-    ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, DemoArgs, ExplainArgs, RunsCommand, ServeArgs, StoreArgs,
-    StoreCommand, SwitchesCommand, ToolsCommand, VerifyArgs,
+    ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DemoArgs, DoctorArgs,
+    ExplainArgs, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ToolsCommand,
+    VerifyArgs,
 };
-use crate::output::Format;
+use crate::output::{Colour, Format};
 
 /// Where data is kept unless something else is said.
 pub(crate) const DATA_DEFAULT: &str = "./data";
 
 /// Runs agent runs under governance: every tool call passes one gate, everything that happens is journalled first.
 #[derive(Debug, Parser)]
-#[command(name = "signalbox", version, about, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "signalbox",
+    version,
+    about,
+    propagate_version = true,
+    disable_help_flag = true,
+    max_term_width = 100,
+    after_help = "Exit codes: 0 done, 1 refused or failed, 2 usage, 3 waiting for a decision. docs/cli.md has the rest."
+)]
 pub(crate) struct Cli {
-    /// How results are printed.
-    #[arg(long, global = true, value_enum, default_value = "table")]
-    pub(crate) output: Format,
+    /// How results are printed [default: table].
+    #[arg(long, short, global = true, value_enum, env = "SIGNALBOX_OUTPUT", hide_env = true)]
+    pub(crate) output: Option<Format>,
+    /// When colour is used.
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub(crate) color: Colour,
+    /// Print help.
+    #[arg(long, short, global = true, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
     /// Which server is asked, and how.
     #[command(flatten)]
     pub(crate) server: Connection,
@@ -57,13 +72,23 @@ pub(crate) enum Command {
     /// the fields of each kind.
     Check(CheckArgs),
     /// Brings the store to the form this version writes, as `serve` does when it starts.
-    Migrate(StoreArgs),
+    Migrate(MigrateArgs),
     /// Tools for the store itself, for when no node uses it.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Tools.
+    /// Serves the bundled tools.
     #[command(subcommand)]
     Tools(ToolsCommand),
+    /// Shows and checks the configuration of a node.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Looks at everything a node needs, and says what to do about what is wrong.
+    Doctor(DoctorArgs),
+    /// Shows and chooses the servers you work with.
+    #[command(subcommand)]
+    Profiles(ProfilesCommand),
+    /// Prints the script that lets a shell complete commands and flags.
+    Completion(CompletionArgs),
 }
 
 #[cfg(test)]
@@ -116,6 +141,16 @@ mod tests {
             "signalbox explain journal.jsonl 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox migrate --data d",
             "signalbox store accept-rollback --data d --reason x --yes",
+            "signalbox approvals list --output yaml --color never",
+            "signalbox runs kill 0190d6a8-3c1e-7bbb-8f5e-000000000001 --reason x --dry-run",
+            "signalbox migrate --dry-run",
+            "signalbox store accept-rollback --reason x --dry-run",
+            "signalbox config show --config signalbox.toml",
+            "signalbox config check signalbox.toml",
+            "signalbox doctor --config signalbox.toml",
+            "signalbox profiles list --profile staging",
+            "signalbox profiles use staging",
+            "signalbox completion zsh",
             "signalbox tools serve --listen 127.0.0.1:1 --data d",
         ] {
             assert!(parse(line).is_ok(), "{line}");
@@ -139,7 +174,7 @@ mod tests {
             "signalbox runs list --limit 0".to_owned(),
             format!("signalbox approvals decide {ID} --reason x"),
             format!("signalbox approvals decide {ID} --approve --reject --reason x"),
-            "signalbox approvals list --output yaml".to_owned(),
+            "signalbox approvals list --output xml".to_owned(),
             "signalbox check".to_owned(),
             "signalbox store".to_owned(),
             "signalbox store accept-rollback --yes".to_owned(),
@@ -150,10 +185,69 @@ mod tests {
         }
     }
 
+    /// Every command that does something, with the words that lead to it.
+    fn leaves() -> Vec<(String, clap::Command)> {
+        fn walk(path: &str, command: &clap::Command, found: &mut Vec<(String, clap::Command)>) {
+            let path = format!("{path} {}", command.get_name()).trim().to_owned();
+            for inner in command.get_subcommands() {
+                walk(&path, inner, found);
+            }
+            if command.get_subcommands().next().is_none() {
+                found.push((path, command.clone()));
+            }
+        }
+        let mut found = Vec::new();
+        walk("", &Cli::command(), &mut found);
+        found
+    }
+
+    #[test]
+    fn every_command_shows_an_example_that_it_would_take() {
+        for (path, command) in leaves() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples: Vec<&str> =
+                help.lines().map(str::trim).filter(|line| line.starts_with("signalbox ")).collect();
+            assert!(!examples.is_empty(), "{path} has no example");
+            for example in examples {
+                assert!(example.starts_with(&path), "{path}: {example}");
+                let line = example.split(['#', '<', '>']).next().unwrap_or_default();
+                let mut quoted = false;
+                let line: String = line
+                    .chars()
+                    .filter(|c| {
+                        quoted ^= *c == '"';
+                        !(quoted && *c == ' ') && *c != '"'
+                    })
+                    .collect();
+                let words = line.split_whitespace().map(|word| match word {
+                    "RUN" | "CALL" | "APPROVAL" => ID,
+                    word => word,
+                });
+                assert!(Cli::try_parse_from(words).is_ok(), "{example}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_each_command_takes_is_as_it_was_agreed() {
+        let mut nouns = std::collections::BTreeMap::<String, String>::new();
+        for (path, command) in leaves() {
+            let text = nouns.entry(path.split(' ').nth(1).unwrap_or_default().to_owned()).or_default();
+            *text += &format!("{path}: {}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
+            for arg in command.get_arguments().filter(|arg| !arg.is_global_set()) {
+                let about = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                *text += &format!("  {arg}  {about}\n");
+            }
+        }
+        for (noun, text) in nouns {
+            insta::assert_snapshot!(noun, text);
+        }
+    }
+
     #[test]
     fn defaults_are_those_of_the_manual() {
         let cli = parse("signalbox demo --sources samples").unwrap();
-        assert_eq!(cli.output, Format::Table);
-        assert_eq!(cli.server, Connection::to(ADDR_DEFAULT.to_owned()));
+        assert_eq!((cli.output, cli.color), (None, Colour::Auto));
+        assert_eq!(cli.server.addr(), ADDR_DEFAULT);
     }
 }

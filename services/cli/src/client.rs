@@ -1,132 +1,174 @@
-//! The connection to a server, and requests with a bound on their time.
+//! The connection to a server: which one, what is shown to it, and requests with a bound on their time.
 
-use std::future::Future;
-use std::path::PathBuf;
-use std::pin::Pin;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use signalbox_proto::client::{ANSWER_BYTES_MAX, ClientError, ClientFiles, Connect, Wire};
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
-use signalbox_tls::{ClientConnection, ClientFiles, ClientTls};
-use tokio::net::TcpStream;
-use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
-use url::Url;
 
 use crate::failure::Failure;
+use crate::output::warn;
+use crate::profiles::{Profiles, exposed};
+use crate::toml_file;
 
 /// The client of the runs service.
-pub(crate) type Client = RunServiceClient<Channel>;
+pub(crate) type Client = RunServiceClient<Wire>;
 
 /// The client of the governance service.
-pub(crate) type Governance = GovernanceServiceClient<Channel>;
+pub(crate) type Governance = GovernanceServiceClient<Wire>;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Connecting = Pin<Box<dyn Future<Output = Result<TokioIo<ClientConnection>, BoxError>> + Send>>;
-
-/// The port of a server whose address names none.
-const HTTPS_PORT: u16 = 443;
 /// Where a server is looked for unless something else is said.
 pub(crate) const ADDR_DEFAULT: &str = "http://127.0.0.1:7420";
-
-/// How long a connection may take to come about.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How long a single answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// How often a silent connection is asked whether it is still there.
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
-/// Largest answer that is read: the envelope of a big run.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Which server is asked, and how it is reached.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
+/// Which server is asked, and how it is reached: the one place for what all connections share.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Server (each also by environment and profile: docs/cli.md)")]
 pub(crate) struct Connection {
-    /// The server that is asked.
-    #[arg(long, global = true, env = "SIGNALBOX_ADDR", default_value = ADDR_DEFAULT, value_name = "URL")]
-    addr: String,
-    /// Authorities of an https:// server, in PEM, instead of those this machine trusts.
-    #[arg(long, global = true, env = "SIGNALBOX_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// The certificate to show to a server that asks for one, in PEM.
-    #[arg(long, global = true, env = "SIGNALBOX_CLIENT_CERT", value_name = "FILE")]
-    client_cert: Option<PathBuf>,
-    /// The private key of that certificate, in PEM.
-    #[arg(long, global = true, env = "SIGNALBOX_CLIENT_KEY", value_name = "FILE")]
-    client_key: Option<PathBuf>,
+    /// The server that is asked [default: http://127.0.0.1:7420].
+    #[arg(long, global = true, env = "SIGNALBOX_ADDR", hide_env = true, value_name = "URL")]
+    pub(crate) addr: Option<String>,
+    /// The file that holds the bearer token that is shown.
+    #[arg(long, global = true, env = "SIGNALBOX_TOKEN_FILE", hide_env = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The tenant that is spoken for; only a platform operator may.
+    #[arg(long, global = true, env = "SIGNALBOX_TENANT", hide_env = true, value_name = "TENANT")]
+    pub(crate) tenant: Option<String>,
+    /// The authorities that are trusted instead of the system's, as PEM.
+    #[arg(long, global = true, env = "SIGNALBOX_CA", hide_env = true, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate that is shown, as PEM.
+    #[arg(long, global = true, env = "SIGNALBOX_CLIENT_CERT", hide_env = true, value_name = "FILE")]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// The key of that certificate, as PEM.
+    #[arg(long, global = true, env = "SIGNALBOX_CLIENT_KEY", hide_env = true, value_name = "FILE")]
+    pub(crate) client_key: Option<PathBuf>,
+    /// The profile whose server is asked; `signalbox profiles list` shows them.
+    #[arg(long, global = true, env = "SIGNALBOX_PROFILE", hide_env = true, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+}
+
+/// One value of a connection, and where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Found {
+    /// Its name, as in a profile.
+    pub(crate) key: &'static str,
+    /// The value.
+    pub(crate) value: String,
+    /// `flag`, a variable of the environment, a profile, or `default`.
+    pub(crate) from: String,
 }
 
 impl Connection {
     /// To an address.
     pub(crate) fn to(addr: String) -> Self {
-        Self { addr, ca: None, client_cert: None, client_key: None }
+        Self { addr: Some(addr), ..Self::default() }
     }
-    fn tls(&self) -> Result<ClientTls, Failure> {
-        let files = ClientFiles { ca: self.ca.clone(), cert: self.client_cert.clone(), key: self.client_key.clone() };
-        ClientTls::load(files).map_err(|error| Failure::usage(error.code(), error.to_string()))
-    }
-    /// Connects to the server's runs.
-    pub(crate) async fn open(&self) -> Result<Client, Failure> {
-        Ok(Client::new(self.channel().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
-    }
-    /// Connects to the server's governance.
-    pub(crate) async fn governance(&self) -> Result<Governance, Failure> {
-        Ok(Governance::new(self.channel().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
-    }
-    async fn channel(&self) -> Result<Channel, Failure> {
-        let addr = &self.addr;
-        let invalid = || Failure::usage("addr-invalid", format!("`{addr}` is no address such as {ADDR_DEFAULT}"));
-        let url = Url::parse(addr).map_err(|_| invalid())?;
-        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            return Err(invalid());
-        }
-        let endpoint = Endpoint::from_shared(addr.to_owned())
-            .map_err(|_| invalid())?
-            .connect_timeout(CONNECT_WITHIN)
-            .http2_keep_alive_interval(KEEPALIVE_EVERY)
-            .tcp_nodelay(true);
-        let channel = match url.scheme() {
-            "https" => endpoint.connect_with_connector(private(self.tls()?)).await,
-            _ => endpoint.connect().await,
-        };
-        channel.map_err(|error| unreachable(addr, &error))
-    }
-}
 
-/// Nobody answers, or whoever does is not spoken with.
-fn unreachable(addr: &str, error: &tonic::transport::Error) -> Failure {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if let Some(problem) = error.downcast_ref::<TlsProblem>() {
-            let next = "see --ca, --client-cert and --client-key, and whether the server speaks TLS at all";
-            return Failure::new("tls-failed", format!("{addr}: {problem}")).next(next);
-        }
-        cause = error.source();
-    }
-    Failure::new("server-unreachable", format!("nobody answers at {addr}"))
-}
-
-/// Somebody answered, and no private connection came about.
-#[derive(Debug, thiserror::Error)]
-#[error("no private connection comes about: {0}")]
-struct TlsProblem(std::io::Error);
-
-/// Connects and makes the connection private.
-fn private(
-    tls: ClientTls,
-) -> impl tower::Service<Uri, Response = TokioIo<ClientConnection>, Error = BoxError, Future = Connecting> + Send + 'static
-{
-    tower::service_fn(move |uri: Uri| -> Connecting {
-        let tls = tls.clone();
-        Box::pin(async move {
-            let host = uri.host().unwrap_or_default();
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            let stream = TcpStream::connect((bare, uri.port_u16().unwrap_or(HTTPS_PORT))).await?;
-            stream.set_nodelay(true)?;
-            Ok(TokioIo::new(tls.connect(host, stream).await.map_err(TlsProblem)?))
+    /// What is said on the command line and in the environment, and for the rest what the profile says.
+    pub(crate) fn with_profile(self, profiles: &Profiles) -> Result<Self, Failure> {
+        let Some((name, profile)) = profiles.chosen(self.profile.as_deref())? else { return Ok(self) };
+        let profile_of = profile.clone();
+        Ok(Self {
+            addr: self.addr.or(profile_of.addr),
+            token_file: self.token_file.or(profile_of.token_file),
+            tenant: self.tenant.or(profile_of.tenant),
+            ca: self.ca.or(profile_of.ca),
+            client_cert: self.client_cert.or(profile_of.client_cert),
+            client_key: self.client_key.or(profile_of.client_key),
+            profile: Some(name.to_owned()),
         })
+    }
+
+    /// Each value there is and where it comes from; `said` is the command line and the environment alone.
+    pub(crate) fn found(&self, said: &Self) -> Vec<Found> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let rows = [
+            ("addr", "SIGNALBOX_ADDR", self.addr.clone(), said.addr.clone()),
+            ("tokenFile", "SIGNALBOX_TOKEN_FILE", path(&self.token_file), path(&said.token_file)),
+            ("tenant", "SIGNALBOX_TENANT", self.tenant.clone(), said.tenant.clone()),
+            ("ca", "SIGNALBOX_CA", path(&self.ca), path(&said.ca)),
+            ("clientCert", "SIGNALBOX_CLIENT_CERT", path(&self.client_cert), path(&said.client_cert)),
+            ("clientKey", "SIGNALBOX_CLIENT_KEY", path(&self.client_key), path(&said.client_key)),
+        ];
+        let profile = self.profile.as_deref().unwrap_or_default();
+        rows.into_iter()
+            .filter_map(|(key, variable, value, said)| {
+                let from = match (&value, said) {
+                    (Some(value), Some(said)) if *value == said => match std::env::var(variable) {
+                        Ok(set) if set == said => variable.to_owned(),
+                        Ok(_) | Err(_) => "flag".to_owned(),
+                    },
+                    (Some(_), _) => format!("profile {profile}"),
+                    (None, _) if key == "addr" => "default".to_owned(),
+                    (None, _) => return None,
+                };
+                Some(Found { key, value: value.unwrap_or_else(|| ADDR_DEFAULT.to_owned()), from })
+            })
+            .collect()
+    }
+
+    /// The address.
+    pub(crate) fn addr(&self) -> &str {
+        self.addr.as_deref().unwrap_or(ADDR_DEFAULT)
+    }
+
+    /// Connects, to ask about runs.
+    pub(crate) async fn open(&self) -> Result<Client, Failure> {
+        Ok(Client::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
+    /// Connects, to manage switches, budgets and the audit journal.
+    pub(crate) async fn governance(&self) -> Result<Governance, Failure> {
+        Ok(Governance::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
+    /// Connects, for any service.
+    pub(crate) async fn wire(&self) -> Result<Wire, Failure> {
+        Ok(self.connect()?.wire().await?)
+    }
+
+    fn connect(&self) -> Result<Connect, Failure> {
+        let mut connect = Connect::to(self.addr());
+        if let Some(path) = &self.token_file {
+            if let Some(problem) = exposed(path) {
+                warn("token-file-exposed", &problem);
+            }
+            connect = connect.token(&read("token-file", path)?)?;
+        }
+        if let Some(tenant) = &self.tenant {
+            connect = connect.tenant(tenant)?;
+        }
+        let (ca, cert, key) = (self.ca.clone(), self.client_cert.clone(), self.client_key.clone());
+        Ok(connect.tls(ClientFiles { ca, cert, key }))
+    }
+}
+
+fn read(flag: &str, path: &Path) -> Result<String, Failure> {
+    toml_file::text_of(path).map_err(|problem| {
+        Failure::usage("file-unreadable", format!("--{flag}: `{}` cannot be read: {problem}", path.display()))
     })
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Refused { status, .. } => (*status).into(),
+            ClientError::Address(_) | ClientError::Credential(_) | ClientError::TokenInClear(_) => {
+                Self::usage(error.code(), error.to_string())
+            }
+            ClientError::Certificates(problem) => Self::usage(problem.code(), problem.to_string()),
+            ClientError::Unreachable { .. } | ClientError::Tls { .. } | ClientError::Answer(_) => {
+                Self::new(error.code(), error.to_string())
+            }
+        }
+    }
 }
 
 /// A request whose answer must come within half a minute.
@@ -148,4 +190,25 @@ pub(crate) async fn until_answered<T>(send: impl AsyncFn() -> Result<T, Status>)
         }
     }
     send().await.map_err(Failure::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profiles::Profile;
+
+    #[test]
+    fn a_flag_wins_over_a_profile_and_a_profile_over_the_default() {
+        let staging =
+            Profile { addr: Some("http://s:1".to_owned()), tenant: Some("acme".to_owned()), ..Profile::default() };
+        let all = [("staging".to_owned(), staging)].into();
+        let profiles = Profiles { path: None, current: Some("staging".to_owned()), all };
+        let said = Connection::to("http://flag:1".to_owned());
+        let whole = said.clone().with_profile(&profiles).unwrap();
+        assert_eq!((whole.addr(), whole.tenant.as_deref()), ("http://flag:1", Some("acme")));
+        let froms: Vec<_> = whole.found(&said).into_iter().map(|found| (found.key, found.from)).collect();
+        assert_eq!(froms, [("addr", "flag".to_owned()), ("tenant", "profile staging".to_owned())]);
+        let none = Connection::default().with_profile(&Profiles::default()).unwrap();
+        assert_eq!(none.found(&Connection::default())[0].from, "default");
+    }
 }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -25,12 +24,11 @@ use signalbox_tools::client::Endpoint;
 
 use crate::failure::Failure;
 use crate::secrets::{SealingKeyEntry, SecretEntry};
+use crate::toml_file;
 
 /// The address that is listened on unless something else is said.
 pub(crate) const LISTEN_DEFAULT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7420);
-/// Largest configuration file, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Who is named as the one who armed or issued what stands in a configuration file.
 const FILE_ACTOR: &str = "system:configuration-file";
 
@@ -222,15 +220,9 @@ pub(crate) struct LimitsEntry {
 impl Config {
     /// Reads a file and checks every entry.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let unreadable = |problem: &dyn std::fmt::Display| {
+        let text = toml_file::text_of(path).map_err(|problem| {
             Failure::usage("config-unreadable", format!("`{}` cannot be read: {problem}", path.display()))
-        };
-        let file = std::fs::File::open(path).map_err(|error| unreadable(&error.kind()))?;
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| unreadable(&error.kind()))?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(unreadable(&"it has more than 1 MiB"));
-        }
+        })?;
         Self::parse(&text).map_err(|problem| {
             Failure::usage("config-invalid", format!("`{}`: {problem}", path.display()))
                 .next("deploy/signalbox.example.toml shows every field")
@@ -239,7 +231,7 @@ impl Config {
 
     /// The same from text; the error is in words, with the place.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = toml::from_str(text).map_err(|error| place_of(text, &error))?;
+        let config: Self = toml_file::parse(text)?;
         config.check()?;
         Ok(config)
     }
@@ -351,21 +343,6 @@ impl GrantEntry {
 /// Who is named as the one who armed or issued what stands in the file.
 pub(crate) fn file_actor() -> Result<ActorId, IdError> {
     ActorId::new(FILE_ACTOR)
-}
-
-/// What is wrong, and at which line and name. The line itself may hold a secret, so it is not quoted.
-fn place_of(text: &str, error: &toml::de::Error) -> String {
-    let mut problem = redact_text(error.message()).into_owned();
-    if let (Some(from), Some(to)) = (problem.find('"'), problem.rfind('"')) {
-        problem.replace_range(from..=to, "given");
-    }
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return problem };
-    let line = 1 + before.matches('\n').count();
-    let begun = before.rsplit('\n').next().unwrap_or_default();
-    match begun.split_once('=') {
-        Some((name, _)) => format!("line {line}, `{}`: {problem}", name.trim()),
-        None => format!("line {line}: {problem}"),
-    }
 }
 
 fn each<T>(list: &str, items: &[T], check: impl Fn(&T) -> Result<(), String>) -> Result<(), String> {

@@ -100,15 +100,12 @@ impl From<Status> for Failure {
     }
 }
 
-/// True if the same request may succeed later without anybody doing anything.
-pub(crate) fn is_passing(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::Aborted)
-}
-
 // What helps most often, by code. Where the command knows better, it says so itself.
 fn hint(code: &str) -> Option<&'static str> {
     Some(match code {
         "server-unreachable" => "start a server with `signalbox serve`, or name another with --addr",
+        "tls-failed" => "see --ca, --client-cert and --client-key, and whether the server speaks TLS at all",
+        "token-in-clear" => "use an https address; a token in clear is anybody's",
         "no-such-run" => "list the runs there are with `signalbox runs list`",
         "no-such-approval" => "list the open questions with `signalbox approvals list`",
         "approval-closed" => "see what became of it with `signalbox approvals show ID`",

@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(applied(&store, "").await.unwrap().budgets_retired, 1);
         assert_eq!(store.budgets().await.unwrap().len(), 1);
         let acts = store.audit(&AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
-        let head = acts.audit_head().await.unwrap();
+        let head = store.audit_head().await.unwrap();
         assert!(signalbox_domain::governance::audit::verify_audit(&acts, Some(head)).ok);
         assert_eq!(acts[0].kind, "switch-armed");
     }

@@ -1,6 +1,6 @@
 //! The one binary: reads the command line and the configuration, wires everything, and prints what comes of it.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -15,14 +15,16 @@ mod audit_file;
 mod client;
 mod commands;
 mod config;
+mod confirm;
 mod demo;
 mod describe;
 mod failure;
-mod follow;
 mod governance_file;
 mod journal_file;
 mod output;
+mod profiles;
 mod secrets;
+mod toml_file;
 mod wire;
 
 fn main() -> ExitCode {
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_parsed(&error),
     };
+    output::choose_colour(cli.color);
     log_to_stderr();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -44,9 +47,9 @@ fn main() -> ExitCode {
 // Help and version are answers, everything else is a usage error in the form of all errors.
 fn not_parsed(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return match error.print() {
+        return match write!(std::io::stdout(), "{error}") {
             Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
+            Err(error) => report(&error.into()),
         };
     }
     let text = error.render().to_string();
@@ -79,6 +82,6 @@ impl std::io::Write for RedactedLog {
 // Quiet unless something is wrong; `RUST_LOG` says otherwise.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let colour = std::io::stderr().is_terminal() && output::colour_wanted();
+    let colour = output::colour_on(output::Stream::Err);
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| RedactedLog).with_ansi(colour).init();
 }

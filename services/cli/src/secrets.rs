@@ -17,7 +17,7 @@ use signalbox_store::{KeyRing, fresh_sealing_key};
 use crate::failure::Failure;
 
 /// The key a node makes for itself, in its data folder.
-const KEY_FILE: &str = "sealing.key";
+pub(crate) const KEY_FILE: &str = "sealing.key";
 /// What that key is called.
 const KEY_FILE_ID: &str = "data-folder";
 
@@ -116,6 +116,10 @@ impl From<WrittenSecret> for SecretEntry {
 }
 
 impl SecretEntry {
+    /// Why the value cannot be had at this moment, if it cannot.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.from.read().err()
+    }
     /// Nobody can use a secret of an agent or tool that there is not: a misspelled one is better found now.
     pub(crate) fn check(&self) -> Result<(), String> {
         let rule = &self.rule;
@@ -175,6 +179,13 @@ pub(crate) struct SealingKeyEntry {
     /// Names the key. What it has sealed names it too.
     pub(crate) key_id: String,
     from: Source,
+}
+
+impl SealingKeyEntry {
+    /// Why the key cannot be had at this moment, if it cannot.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.from.read().err()
+    }
 }
 
 /// The keys of the file, then the one of the data folder; if there is neither, one is made there. Without a data folder of

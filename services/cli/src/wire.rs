@@ -110,7 +110,8 @@ pub(crate) async fn start(
     let blobs: Arc<dyn Blobs> =
         Arc::new(FileBlobs::open(data).map_err(|error| Failure::new(error.code(), error.to_string()))?);
     if let Some(config) = config {
-        let applied = governance_file::apply(store.governance.as_ref(), store.acts.as_ref(), config, clock.now()).await?;
+        let applied =
+            governance_file::apply(store.governance.as_ref(), store.acts.as_ref(), config, clock.now()).await?;
         tracing::info!(?applied, "the configuration is applied");
     }
     let secrets = ConfiguredSecrets::new(config.map(|config| config.secrets.as_slice()).unwrap_or_default());

@@ -1,5 +1,6 @@
 //! What the edge needs of a node, as a trait: so that the edge can be tested without one, and can be served by another.
 
+pub use crate::governing::api::GovernanceApi;
 use async_trait::async_trait;
 use signalbox_domain::ids::{ApprovalId, CommandId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::{CommandAnswer, OpenApproval};
@@ -10,7 +11,6 @@ use signalbox_domain::run::event::ApprovalDecision;
 use signalbox_domain::run::submission::Submission;
 use signalbox_ports::directory::{RunFilter, RunRow};
 use signalbox_runtime::NodeHandle;
-pub use crate::governing::api::GovernanceApi;
 pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem};
 use tokio::sync::mpsc;
 

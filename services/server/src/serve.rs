@@ -17,11 +17,11 @@ use tonic::service::Routes;
 
 use crate::api::{GovernanceApi, RunApi};
 use crate::governing::Governing;
-use crate::{health, http};
 use crate::identity::{Identify, IdentityNotConfigured, check_listen};
 use crate::service::Runs;
 use crate::transport::Deadlines;
 use crate::watch::WatchLimits;
+use crate::{health, http};
 
 /// Largest message that is accepted, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;

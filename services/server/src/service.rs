@@ -91,8 +91,7 @@ impl Runs {
         let command_id = self.command_id(&request.command_id)?;
         let expected_seq = Some(request.expected_seq).filter(|seq| *seq > 0);
         let steering = validate::steering(request)?;
-        let Steered { run_id, status, seq } =
-            self.steer(&caller, run_id, command_id, expected_seq, steering).await?;
+        let Steered { run_id, status, seq } = self.steer(&caller, run_id, command_id, expected_seq, steering).await?;
         Ok(v1::ControlRunResponse { status: status.as_str().to_owned(), seq, run_id: run_id.to_string() })
     }
 

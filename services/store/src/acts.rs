@@ -26,9 +26,7 @@ fn unreadable(problem: String) -> StoreError {
 
 /// The only row of `audit_head`.
 pub(crate) fn audit_head(row: &impl Cells) -> Result<AuditHead, StoreError> {
-    let parse = || {
-        Ok(AuditHead { seq: count(row, "seq")?, hash: hash(row, "hash")?, at: UnixMicros(row.int("at")?) })
-    };
+    let parse = || Ok(AuditHead { seq: count(row, "seq")?, hash: hash(row, "hash")?, at: UnixMicros(row.int("at")?) });
     parse().map_err(unreadable)
 }
 

@@ -10,6 +10,7 @@ mod batch;
 mod blobs;
 mod cells;
 mod governance;
+mod inspect;
 mod open_error;
 mod postgres;
 mod rows;
@@ -19,6 +20,7 @@ mod sqlite;
 pub mod testing;
 
 pub use blobs::FileBlobs;
+pub use inspect::{Durability, StoreFacts, inspect_postgres, inspect_sqlite};
 pub use open_error::{OpenError, SCHEMA_VERSION};
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use sealing::{KeyError, KeyRing, SEALING_KEY_BYTES, fresh_sealing_key};

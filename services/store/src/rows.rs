@@ -6,7 +6,9 @@ use serde::de::value::{Error as ValueError, StrDeserializer};
 use signalbox_domain::governance::budget::{Meter, MeteredBudget};
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
-use signalbox_domain::ids::{ActorId, AgentId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, SwitchId, TenantId};
+use signalbox_domain::ids::{
+    ActorId, AgentId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, SwitchId, TenantId,
+};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::append::{RunHead, RunProjection};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};

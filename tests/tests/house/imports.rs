@@ -18,7 +18,8 @@ const SEE_ALL: [&str; 3] = ["signalbox", "signalbox-tests", "signalbox-benches"]
 
 /// Each other crate, with the crates of this workspace it may build on.
 const MAY_IMPORT: [(&str, &[&str]); 9] = [
-    (PROTO, &[]),
+    // For its client alone.
+    (PROTO, &[TLS]),
     (DOMAIN, &[]),
     (PORTS, &[DOMAIN]),
     (RUNTIME, &[DOMAIN, PORTS]),

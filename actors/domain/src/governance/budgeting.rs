@@ -238,9 +238,7 @@ fn check_reason(reason: &str) -> Result<(), BudgetDenial> {
 
 fn check_revision(expected: Expected, actual: u64) -> Result<(), BudgetDenial> {
     match expected {
-        Expected::Revision(expected) if expected != actual => {
-            Err(BudgetDenial::StaleRevision { expected, actual })
-        }
+        Expected::Revision(expected) if expected != actual => Err(BudgetDenial::StaleRevision { expected, actual }),
         Expected::Any | Expected::None | Expected::Revision(_) => Ok(()),
     }
 }

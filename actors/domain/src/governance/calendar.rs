@@ -56,9 +56,7 @@ impl Calendar {
     fn first(&self, day: Date) -> Option<Date> {
         match self.unit {
             CalendarUnit::Day => Some(day),
-            CalendarUnit::Week => {
-                day.checked_sub(i64::from(day.weekday().since(Weekday::Monday)).days()).ok()
-            }
+            CalendarUnit::Week => day.checked_sub(i64::from(day.weekday().since(Weekday::Monday)).days()).ok(),
             CalendarUnit::Month => Some(day.first_of_month()),
             CalendarUnit::Year => Some(day.first_of_year()),
         }

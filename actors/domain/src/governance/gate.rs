@@ -17,6 +17,7 @@ use crate::governance::cost;
 use crate::governance::grant::{Grant, GrantQuery, resolve_grant};
 use crate::governance::isolation::{HostExemption, IsolationGround, SecretRule, check_isolation, touches};
 use crate::governance::kill_switch::decide_execution;
+use crate::governance::nearest::{instant, nearest_grant};
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
 use crate::ids::{GrantId, SecretId};
@@ -243,10 +244,12 @@ fn governance(snapshot: &Snapshot<'_>) -> Result<Pass, Objection> {
 fn safety(attempt: &Attempt<'_>, snapshot: &Snapshot<'_>) -> Result<Pass, Objection> {
     if let Some(switch) = decide_execution(&snapshot.state.switches, attempt.target, attempt.now) {
         let detail = format!(
-            "the {} switch `{}` is armed by `{}`: {}; disarm it",
+            "the {} switch `{}` is armed by `{}` since {} (epoch {}): {}; disarm it",
             switch.scope.as_str(),
             switch.switch_id,
             switch.armed_by,
+            instant(switch.armed_at_unix_ms),
+            snapshot.state.epoch,
             switch.reason
         );
         return Err(Objection {
@@ -314,10 +317,12 @@ fn grant<'a>(attempt: &Attempt<'_>, snapshot: &Snapshot<'a>) -> Result<&'a Grant
         // An instance of a pipeline is the run it began with.
         pipeline_instance: target.pipeline_id.as_ref().map(|_| run.as_str()),
     };
-    let grants = snapshot.run_grants.iter().chain(&snapshot.state.grants);
-    let grant = resolve_grant(grants, &query, attempt.now).map_err(|reason| {
+    let grants = || snapshot.run_grants.iter().chain(&snapshot.state.grants);
+    let grant = resolve_grant(grants(), &query, attempt.now).map_err(|reason| {
+        let near = nearest_grant(grants(), &query, attempt.now);
+        let near = near.map(|near| format!(" ({})", near.in_words())).unwrap_or_default();
         let detail = format!(
-            "{reason} for `{}` {} in tenant `{}` and run `{run}`; issue one",
+            "{reason} for `{}` {} in tenant `{}` and run `{run}`{near}; issue one",
             target.tool_id, query.tool_semver, target.tenant_id
         );
         Objection::deny(reason.code(), detail)

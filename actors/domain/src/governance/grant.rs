@@ -198,7 +198,12 @@ impl Grant {
         &self.tool_id == query.tool_id
             && &self.tenant_id == query.tenant_id
             && self.scope_key_matches(query)
-            && range_matches(&self.tool_range, query.tool_semver)
+            && self.range_holds(query.tool_semver)
+    }
+
+    /// It holds for this version of its tool.
+    pub(super) fn range_holds(&self, tool_semver: &str) -> bool {
+        range_matches(&self.tool_range, tool_semver)
     }
 
     /// Past its end.
@@ -206,7 +211,8 @@ impl Grant {
         self.expires_at_unix_ms.is_some_and(|end| now >= end)
     }
 
-    fn scope_key_matches(&self, query: &GrantQuery<'_>) -> bool {
+    /// It is tied to what the call belongs to.
+    pub(super) fn scope_key_matches(&self, query: &GrantQuery<'_>) -> bool {
         let key = self.scope_key.as_str();
         match self.scope {
             GrantScope::PerRun => key.parse().is_ok_and(|run_id: RunId| run_id == query.run_id),

@@ -12,6 +12,7 @@ pub mod gate;
 pub mod grant;
 pub mod isolation;
 pub mod kill_switch;
+pub mod nearest;
 pub mod switching;
 pub mod target;
 pub mod throttle;

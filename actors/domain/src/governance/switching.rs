@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::catalog;
 use crate::governance::change::{DisarmProposal, GovernanceState};
 use crate::governance::kill_switch::{KillSwitch, SWITCH_TEXT_BYTES_MAX, SwitchError, SwitchScope};
 use crate::identity::{Actor, Role};
-use crate::catalog;
 use crate::ids::{AgentId, SwitchId, TenantId, ToolId};
 use crate::registry;
 use crate::time::UnixMs;
@@ -173,12 +173,7 @@ pub fn may_see_switch(by: Operator<'_>, switch: &KillSwitch) -> bool {
 }
 
 /// Decides on arming a switch.
-pub fn arm(
-    order: ArmSwitch,
-    by: Operator<'_>,
-    state: &GovernanceState,
-    now: UnixMs,
-) -> Result<Arming, SwitchDenial> {
+pub fn arm(order: ArmSwitch, by: Operator<'_>, state: &GovernanceState, now: UnixMs) -> Result<Arming, SwitchDenial> {
     if !may_switch(by.actor.role, order.scope) {
         return Err(not_of(by.actor.role, order.scope));
     }
@@ -308,13 +303,21 @@ fn check_known(switch: &KillSwitch) -> Result<(), SwitchDenial> {
         SwitchScope::Tool => ToolId::new(target).is_ok_and(|tool| catalog::entry(&tool).is_some()),
         SwitchScope::Agent => AgentId::new(target).is_ok_and(|agent| registry::family_of(&agent).is_some()),
         // Tenants, providers and regions are not listed anywhere; families were looked at before.
-        SwitchScope::Family | SwitchScope::Tenant | SwitchScope::Provider | SwitchScope::Region | SwitchScope::Global => true,
+        SwitchScope::Family
+        | SwitchScope::Tenant
+        | SwitchScope::Provider
+        | SwitchScope::Region
+        | SwitchScope::Global => true,
     };
     if known { Ok(()) } else { Err(SwitchDenial::UnknownTarget(switch.scope.as_str(), target.to_owned())) }
 }
 
 fn not_of(role: Role, scope: SwitchScope) -> SwitchDenial {
-    SwitchDenial::NotAuthorized(format!("a {} may not arm or disarm switches of scope {}", role.as_str(), scope.as_str()))
+    SwitchDenial::NotAuthorized(format!(
+        "a {} may not arm or disarm switches of scope {}",
+        role.as_str(),
+        scope.as_str()
+    ))
 }
 
 // When it was armed is no part of what is asked for; who armed it is: another identity's switch is its own. An expiry may be

@@ -59,7 +59,12 @@ pub(super) enum Admission {
 
 impl State {
     /// Steps that are ready: their arguments are bound, the gate is asked, and what it says becomes asks and facts.
-    pub(super) async fn ask(&mut self, scratch: &mut Arc<RunEnvelope>, draft: &mut Draft, at: At) -> Result<(), StoreError> {
+    pub(super) async fn ask(
+        &mut self,
+        scratch: &mut Arc<RunEnvelope>,
+        draft: &mut Draft,
+        at: At,
+    ) -> Result<(), StoreError> {
         let At { now, boot } = at;
         for index in scratch.ready_to_bind(now) {
             let step = scratch.plan.steps[index].clone();

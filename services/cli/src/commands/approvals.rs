@@ -14,13 +14,20 @@ use crate::output::{Out, instant};
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApprovalsCommand {
     /// Lists the open questions, oldest first.
+    #[command(after_help = "Example:
+  signalbox approvals list")]
     List,
+    #[command(after_help = "Example:
+  signalbox approvals show APPROVAL")]
     /// Shows one question, open or not: what it is about, who may answer, and until when.
     Show {
         /// The question.
         id: Uuid,
     },
     /// Answers a question.
+    #[command(after_help = "Examples:
+  signalbox approvals decide APPROVAL --approve --reason \"read it\"
+  signalbox approvals decide APPROVAL --reject --reason \"the second source is missing\"")]
     Decide {
         /// The question.
         id: Uuid,
@@ -90,7 +97,11 @@ async fn list(mut client: Client, out: &mut Out) -> Result<(), Failure> {
             vec![open.approval_id, open.run_id, open.step_id, who, expires, open.prompt]
         })
         .collect();
-    out.table(&["QUESTION", "RUN", "STEP", "WHO MAY ANSWER", "EXPIRES", "PROMPT"], &rows)
+    out.table_with(
+        &["QUESTION", "RUN", "STEP", "WHO MAY ANSWER", "EXPIRES", "PROMPT"],
+        &["RUN", "STEP", "EXPIRES"],
+        &rows,
+    )
 }
 
 async fn show(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure> {

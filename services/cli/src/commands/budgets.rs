@@ -164,9 +164,13 @@ async fn put(mut client: Governance, args: PutArgs, out: &mut Out) -> Result<(),
 fn rule(args: &PutArgs) -> Result<Vec<u8>, Failure> {
     if let Some(path) = &args.file {
         let bytes = super::runs::read_file(path)?;
-        let named = serde_json::from_slice::<Value>(&bytes).ok().and_then(|rule| Some(rule["budgetId"].as_str()? == args.id));
+        let named =
+            serde_json::from_slice::<Value>(&bytes).ok().and_then(|rule| Some(rule["budgetId"].as_str()? == args.id));
         return match named {
-            Some(false) => Err(Failure::usage("budget-id-mismatch", format!("the file is about another budget than `{}`", args.id))),
+            Some(false) => Err(Failure::usage(
+                "budget-id-mismatch",
+                format!("the file is about another budget than `{}`", args.id),
+            )),
             Some(true) | None => Ok(bytes),
         };
     }
@@ -256,13 +260,7 @@ async fn list(mut client: Governance, out: &mut Out) -> Result<(), Failure> {
     out.table(&["BUDGET", "OF", "CATEGORY", "SPENT", "HELD", "LIMIT", "VERDICT", "REVISION"], &rows)
 }
 
-async fn top_up(
-    mut client: Governance,
-    id: String,
-    by: Micros,
-    how: HowArgs,
-    out: &mut Out,
-) -> Result<(), Failure> {
+async fn top_up(mut client: Governance, id: String, by: Micros, how: HowArgs, out: &mut Out) -> Result<(), Failure> {
     let request = v1::TopUpBudgetRequest {
         budget_id: id,
         amount_micros: by.0,

@@ -20,8 +20,8 @@ use signalbox_domain::run::step::StepState;
 use signalbox_domain::run::submission::{PlanInput, RunBudget, Submission};
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::Clock;
+use signalbox_proto::client::{Item, Watch};
 use signalbox_proto::v1;
-use signalbox_proto::v1::watch_run_response::Item;
 use signalbox_runtime::NodeHandle;
 use signalbox_server::ServeLimits;
 use signalbox_server::api::Caller;
@@ -32,6 +32,7 @@ use super::serve::node_ended;
 use super::watch;
 use crate::args::DATA_DEFAULT;
 use crate::client::{Client, Connection, timed, until_answered};
+use crate::confirm::{ask, somebody_is_there};
 use crate::demo::board::Board;
 use crate::demo::broker::{Approval, approve};
 use crate::demo::facts::Facts;
@@ -40,7 +41,6 @@ use crate::demo::progress::{Progress, say};
 use crate::demo::report::Report;
 use crate::demo::sources::Sources;
 use crate::failure::{Exit, Failure};
-use crate::follow::Follow;
 use crate::output::Out;
 use crate::wire::{Serving, absolute, asked_to_end, serve_failed, shut_down, start};
 
@@ -53,6 +53,9 @@ const APPROVED_REASON: &str = "--approve on the command line";
 
 /// `demo`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  signalbox demo --sources samples/weekly
+  signalbox demo --sources https://example.org/feed --since 2026-01-31 --approve")]
 pub(crate) struct DemoArgs {
     /// Files, folders and URLs.
     #[arg(long, required = true, num_args = 1.., value_name = "PATH_OR_URL")]
@@ -121,7 +124,7 @@ impl Demo {
         let run = self.envelope(run_id).await?;
         let mut board = Board::new(&run.plan);
         let mut progress = Progress::new(&board);
-        let mut follow = Follow::new(self.client.clone(), run_id.to_string(), 0);
+        let mut follow = Watch::new(self.client.clone(), &run_id.to_string(), 0);
         let mut may_be_held = false;
         while let Some(item) = follow.next().await? {
             match item {
@@ -273,9 +276,9 @@ impl Demo {
         if gate::is_gate(question) && self.args.approve {
             return self.decide(question, true, APPROVED_REASON).await;
         }
-        let answer = if gate::is_gate(question) && gate::somebody_is_there() {
+        let answer = if gate::is_gate(question) && somebody_is_there() {
             let asked = Instant::now();
-            let answer = gate::ask(question.prompt.clone()).await?;
+            let answer = ask(question.prompt.clone()).await?;
             self.asked += asked.elapsed();
             answer
         } else {

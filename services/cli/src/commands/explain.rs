@@ -13,6 +13,10 @@ use crate::output::Out;
 
 /// `explain`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  signalbox explain RUN
+  signalbox explain RUN CALL
+  signalbox explain run.jsonl      # without any server")]
 pub(crate) struct ExplainArgs {
     /// A run's id, or a file made by `signalbox runs export`; `-` reads standard input.
     #[arg(value_name = "ID|FILE")]

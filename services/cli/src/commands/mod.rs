@@ -4,10 +4,15 @@ mod approvals;
 mod audit;
 mod budgets;
 mod check;
+mod completion;
+mod config;
 mod control;
 mod demo;
+mod doctor;
 mod explain;
 mod export;
+mod profiles;
+mod rehearse;
 mod runs;
 mod serve;
 mod store;
@@ -20,28 +25,40 @@ pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use budgets::BudgetsCommand;
 pub(crate) use check::CheckArgs;
+pub(crate) use completion::CompletionArgs;
+pub(crate) use config::ConfigCommand;
 pub(crate) use demo::DemoArgs;
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
+pub(crate) use profiles::ProfilesCommand;
 pub(crate) use runs::RunsCommand;
 pub(crate) use serve::{ServeArgs, ToolsCommand};
-pub(crate) use store::{StoreArgs, StoreCommand};
+pub(crate) use store::{MigrateArgs, StoreCommand};
 pub(crate) use switches::SwitchesCommand;
 pub(crate) use verify::VerifyArgs;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
-use crate::output::Out;
+use crate::output::{Format, Out};
+use crate::profiles::Profiles;
 
 /// Does what the command line says.
 pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
-    let out = &mut Out::stdout(cli.output);
-    let server = &cli.server;
+    // A script that is read by a shell has no other form, and needs no profile.
+    if let Command::Completion(args) = &cli.command {
+        return completion::run(args);
+    }
+    let profiles = Profiles::read()?;
+    let said = cli.server.clone();
+    let server = &cli.server.with_profile(&profiles)?;
+    let of_profile = profiles.chosen(server.profile.as_deref())?.and_then(|(_, profile)| profile.output);
+    let out = &mut Out::stdout(cli.output.or(of_profile).unwrap_or(Format::Table));
     match cli.command {
         Command::Demo(args) => demo::run(args, out).await,
         Command::Serve(args) => serve::run(args, out).await,
         Command::Tools(command) => serve::tools(command, out).await,
         Command::Check(args) => check::run(&args),
-        Command::Migrate(place) => store::migrate(place, out).await,
+        Command::Migrate(args) => store::migrate(args, out).await,
         Command::Store(command) => store::run(command, out).await,
         Command::Explain(args) => explain::run(server, args, out).await,
         Command::Verify(args) => verify::run(server, args, out).await,
@@ -50,5 +67,9 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Switches(command) => switches::run(server.governance().await?, command, out).await,
         Command::Budgets(command) => budgets::run(server.governance().await?, command, out).await,
         Command::Audit(command) => audit::run(server.governance().await?, command, out).await,
+        Command::Config(command) => config::run(command, out),
+        Command::Doctor(args) => doctor::run(args, server, out).await,
+        Command::Profiles(command) => profiles::run(command, &profiles, server, &said, out),
+        Command::Completion(args) => completion::run(&args),
     }
 }

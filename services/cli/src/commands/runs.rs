@@ -24,6 +24,9 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunsCommand {
     /// Submits a run.
+    #[command(after_help = "Examples:
+  signalbox runs submit --plan plan.json --watch
+  signalbox runs submit --plan - --run-id RUN < plan.json      # harmless to repeat")]
     Submit {
         /// The run as JSON: rootAgentId, plan, and if wanted inputs, mode, pipelineId, budgets; `-` reads standard input.
         #[arg(long, value_name = "FILE")]
@@ -36,11 +39,16 @@ pub(crate) enum RunsCommand {
         watch: bool,
     },
     /// Shows one run.
+    #[command(after_help = "Examples:
+  signalbox runs get RUN
+  signalbox runs get RUN --output yaml")]
     Get {
         /// The run.
         id: Uuid,
     },
     /// Lists runs, newest first.
+    #[command(after_help = "Example:
+  signalbox runs list --status running --status awaiting_approval")]
     List {
         /// Only runs in this status; may be given more than once.
         #[arg(long, value_name = "STATUS")]
@@ -55,7 +63,11 @@ pub(crate) enum RunsCommand {
         #[arg(long, value_name = "TOKEN")]
         page_token: Option<String>,
     },
-    /// Follows a run until it has ended or waits for a decision.
+    /// Follows a run until it has ended or waits for a decision. Exit code 0: completed; 1: ended otherwise, or interrupted;
+    /// 3: waits for a decision.
+    #[command(after_help = "Examples:
+  signalbox runs watch RUN
+  signalbox runs watch RUN --after 12      # only what happens after event 12")]
     Watch {
         /// The run.
         id: Uuid,
@@ -69,6 +81,8 @@ pub(crate) enum RunsCommand {
     /// Steers a run.
     #[command(flatten)]
     Control(ControlCommand),
+    #[command(after_help = "Example:
+  signalbox runs replay RUN --at 12")]
     /// Shows a run as it stood after an event. Nothing is executed.
     Replay {
         /// The run.
@@ -77,6 +91,8 @@ pub(crate) enum RunsCommand {
         #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
         at: u64,
     },
+    #[command(after_help = "Example:
+  signalbox runs export RUN > run.jsonl")]
     /// Prints the whole journal of a run as JSON lines, for `signalbox verify`.
     Export {
         /// The run.
@@ -186,7 +202,8 @@ async fn list(
             ]
         })
         .collect();
-    out.table(&["RUN", "STATUS", "DONE", "COST", "SUBMITTED", "PIPELINE OR AGENT", "WAITING FOR"], &rows)?;
+    let headings = ["RUN", "STATUS", "DONE", "COST", "SUBMITTED", "PIPELINE OR AGENT", "WAITING FOR"];
+    out.table_with(&headings, &["COST", "SUBMITTED", "PIPELINE OR AGENT", "WAITING FOR", "DONE"], &rows)?;
     if !page.next_page_token.is_empty() {
         out.line(&format!("more: --page-token {}", page.next_page_token))?;
     }

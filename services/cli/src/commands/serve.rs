@@ -19,6 +19,10 @@ use crate::wire::{Serving, asked_to_end, bundled_tools, serve_failed, server_end
 
 /// `serve`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  signalbox serve
+  signalbox serve --config signalbox.toml --data ./data
+  signalbox serve --store postgres://signalbox@db.example/signalbox")]
 pub(crate) struct ServeArgs {
     /// The folder that keeps everything [default: ./data].
     #[arg(long, value_name = "DIR")]
@@ -39,6 +43,8 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolsCommand {
     /// Serves the bundled tools to other signalbox processes.
+    #[command(after_help = "Example:
+  signalbox tools serve --listen 127.0.0.1:7421")]
     Serve {
         /// The address that is listened on.
         #[arg(long, default_value = "127.0.0.1:7421", value_name = "IP:PORT")]

@@ -184,8 +184,7 @@ async fn arm(mut client: Governance, args: ArmArgs, out: &mut Out) -> Result<(),
 }
 
 async fn disarm(mut client: Governance, id: String, reason: String, out: &mut Out) -> Result<(), Failure> {
-    let answer =
-        client.disarm_switch(timed(v1::DisarmSwitchRequest { switch_id: id, reason })).await?.into_inner();
+    let answer = client.disarm_switch(timed(v1::DisarmSwitchRequest { switch_id: id, reason })).await?.into_inner();
     let switch = answer.switch.unwrap_or_default();
     if out.is_json() {
         out.json(&json!({ "switch": view(&switch), "disarmed": answer.disarmed }))?;
@@ -206,7 +205,10 @@ async fn disarm(mut client: Governance, id: String, reason: String, out: &mut Ou
         return Ok(());
     }
     let effect = switch.effect.unwrap_or_default();
-    out.line(&format!("{} is disarmed; runs it ended: {}, runs it had left: {}", switch.switch_id, effect.killed, effect.left))
+    out.line(&format!(
+        "{} is disarmed; runs it ended: {}, runs it had left: {}",
+        switch.switch_id, effect.killed, effect.left
+    ))
 }
 
 async fn list(mut client: Governance, all: bool, out: &mut Out) -> Result<(), Failure> {
@@ -226,7 +228,14 @@ async fn list(mut client: Governance, all: bool, out: &mut Out) -> Result<(), Fa
                 "" => switch.state.clone(),
                 by => format!("{} ({by} asks to disarm)", switch.state),
             };
-            vec![switch.switch_id.clone(), what(&switch), state, at(switch.armed_at_unix_ms), switch.armed_by, switch.reason]
+            vec![
+                switch.switch_id.clone(),
+                what(&switch),
+                state,
+                at(switch.armed_at_unix_ms),
+                switch.armed_by,
+                switch.reason,
+            ]
         })
         .collect();
     out.table(&["SWITCH", "STOPS", "STATE", "SINCE", "ARMED BY", "REASON"], &rows)

@@ -17,6 +17,9 @@ use crate::output::Out;
 
 /// `verify`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  signalbox verify RUN
+  signalbox verify run.jsonl      # without any server")]
 pub(crate) struct VerifyArgs {
     /// A run's id, or a file made by `signalbox runs export`; `-` reads standard input. With --audit a file made by
     /// `signalbox audit export`.

@@ -3,14 +3,13 @@
 use signalbox_domain::ids::{ApprovalId, StepId};
 use signalbox_domain::run::event::{ControlEffect, RunEvent};
 use signalbox_domain::run::status::RunStatus;
+use signalbox_proto::client::{Item, Watch};
 use signalbox_proto::v1;
-use signalbox_proto::v1::watch_run_response::Item;
 use std::collections::BTreeSet;
 
 use super::view::{EventView, ProgressView, event_line};
 use crate::client::{Client, timed};
 use crate::failure::{Exit, Failure};
-use crate::follow::Follow;
 use crate::output::Out;
 
 /// Follows a run to its end. A run that ends badly, or waits for somebody to decide, is a failure of the command.
@@ -21,9 +20,14 @@ pub(crate) async fn run(
     through_decisions: bool,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let mut follow = Follow::new(client.clone(), run_id.to_owned(), after);
+    let mut follow = Watch::new(client.clone(), run_id, after);
     let mut open = OpenQuestions::default();
-    while let Some(item) = follow.next().await? {
+    loop {
+        let item = tokio::select! {
+            item = follow.next() => item?,
+            _ = tokio::signal::ctrl_c() => return Err(interrupted(run_id, follow.cursor())),
+        };
+        let Some(item) = item else { break };
         match &item {
             Item::Event(event) => {
                 show(event, out)?;
@@ -46,6 +50,12 @@ pub(crate) async fn run(
         }
     }
     ended(&status(&mut client, run_id).await?)
+}
+
+/// Whoever watched has seen enough; the run itself is not touched by that.
+fn interrupted(run_id: &str, cursor: u64) -> Failure {
+    Failure::new("interrupted", format!("the watch ends here; run {run_id} goes on"))
+        .next(format!("go on watching with `signalbox runs watch {run_id} --after {cursor}`"))
 }
 
 /// The run as it stands.

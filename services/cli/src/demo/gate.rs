@@ -1,13 +1,10 @@
 //! The question in the middle of the demonstration: what is shown, who is asked, and how.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
-
 use serde_json::Value;
 use signalbox_domain::run::envelope::{ApprovalRecord, RunEnvelope};
 use signalbox_domain::run::event::{ApprovalReason, CallOutcome};
 
 use super::progress::say;
-use crate::failure::Failure;
 
 /// Deepest level of the subject that is shown.
 const DEPTH_MAX: usize = 3;
@@ -24,34 +21,6 @@ pub(crate) fn open_question(run: &RunEnvelope) -> Option<&ApprovalRecord> {
 /// True if `--approve` may answer it: a gate of the plan, never a call whose outcome nobody knows.
 pub(crate) fn is_gate(question: &ApprovalRecord) -> bool {
     question.reason == ApprovalReason::Gate
-}
-
-/// True if somebody sits there who can be asked.
-pub(crate) fn somebody_is_there() -> bool {
-    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
-}
-
-/// Asks for y or n until one of them comes. No answer at all is no answer.
-pub(crate) async fn ask(prompt: String) -> Result<Option<bool>, Failure> {
-    let asked = tokio::task::spawn_blocking(move || {
-        loop {
-            let mut to = std::io::stderr();
-            write!(to, "{prompt} [y/n] ")?;
-            to.flush()?;
-            let mut answer = String::new();
-            if std::io::stdin().lock().read_line(&mut answer)? == 0 {
-                return Ok(None);
-            }
-            match answer.trim().to_ascii_lowercase().as_str() {
-                "y" | "yes" => return Ok(Some(true)),
-                "n" | "no" => return Ok(Some(false)),
-                _ => {}
-            }
-        }
-    });
-    let asked: std::io::Result<Option<bool>> =
-        asked.await.map_err(|error| Failure::new("start-failed", error.to_string()))?;
-    Ok(asked?)
 }
 
 /// Says what the answer would be about.

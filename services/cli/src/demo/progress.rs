@@ -1,15 +1,17 @@
 //! How far the run is, on standard error: a bar for each stage on a terminal, plain lines anywhere else.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::board::{Board, Stage, StageState};
-use crate::output::{colour_wanted, duration, plain};
+use crate::output::{Stream, bars_wanted, colour_on, duration, plain};
 
 /// How often a bar that is at work moves.
 const TICK: Duration = Duration::from_millis(120);
+/// The narrowest screen on which a bar is drawn beside its message.
+const BAR_COLUMNS_MIN: u16 = 72;
 
 /// The display.
 pub(crate) struct Progress {
@@ -24,10 +26,10 @@ enum Form {
 }
 
 impl Progress {
-    /// A display for these stages: bars if standard error is a terminal.
+    /// A display for these stages: bars if standard error is a terminal that can move its cursor.
     pub(crate) fn new(board: &Board) -> Self {
         let stages = board.stages();
-        let form = if std::io::stderr().is_terminal() { bars(stages) } else { Form::Lines };
+        let form = if bars_wanted() { bars(stages) } else { Form::Lines };
         Self { form, began: vec![None; stages.len()], shown: vec![None; stages.len()] }
     }
 
@@ -92,10 +94,13 @@ fn words(stage: &Stage, took_ms: u64) -> String {
 }
 
 fn bars(stages: &[Stage]) -> Form {
-    let template = if colour_wanted() {
-        "{prefix:<18} {spinner:.cyan} [{bar:20.cyan}] {pos:>3}/{len:<3} {msg}"
-    } else {
-        "{prefix:<18} {spinner} [{bar:20}] {pos:>3}/{len:<3} {msg}"
+    // The message takes what is left of the line and is cut there; on a narrow screen the bar gives it its place.
+    let narrow = terminal_size::terminal_size_of(std::io::stderr()).is_some_and(|(width, _)| width.0 < BAR_COLUMNS_MIN);
+    let template = match (narrow, colour_on(Stream::Err)) {
+        (true, true) => "{prefix:<16.16} {spinner:.cyan} {wide_msg}",
+        (true, false) => "{prefix:<16.16} {spinner} {wide_msg}",
+        (false, true) => "{prefix:<18} {spinner:.cyan} [{bar:20.cyan}] {pos:>3}/{len:<3} {wide_msg}",
+        (false, false) => "{prefix:<18} {spinner} [{bar:20}] {pos:>3}/{len:<3} {wide_msg}",
     };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let style = style.progress_chars("=> ");

@@ -10,9 +10,14 @@ use tempfile::TempDir;
 /// The binary, far from whatever the environment says.
 pub(crate) fn signalbox() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_signalbox"));
-    for name in ["SIGNALBOX_ADDR", "SIGNALBOX_STORE", "RUST_LOG", "RUST_BACKTRACE"] {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SIGNALBOX_")) {
         command.env_remove(name);
     }
+    for name in ["RUST_LOG", "RUST_BACKTRACE", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "HOME"] {
+        command.env_remove(name);
+    }
+    // Whoever runs the tests may have profiles.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command.stdin(Stdio::null());
     command
 }
@@ -73,7 +78,10 @@ impl Server {
     }
 
     fn run(mut command: Command, errors: Stdio, data: TempDir, more: &[&str]) -> Self {
-        command.args(["serve", "--listen", "127.0.0.1:0", "--output", "json", "--data"]).arg(data.path()).args(more);
+        command.args(["serve", "--output", "json", "--data"]).arg(data.path()).args(more);
+        if !more.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();

@@ -4,12 +4,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
 mod approvals;
+mod checkup;
 mod controls;
 mod demo;
 mod explaining;
 mod harness;
+mod pleasant;
 mod postgres_approvals;
 mod postgres_nodes;
+mod rust_client;
 mod secrets;
 mod serving;
 mod store_tools;

@@ -294,10 +294,7 @@ impl GovernanceService for Governing {
     ) -> Result<Response<v1::ListAuditResponse>, Status> {
         answer(self.audit(request).await)
     }
-    async fn export_audit(
-        &self,
-        request: Request<v1::ExportAuditRequest>,
-    ) -> Result<Response<ExportStream>, Status> {
+    async fn export_audit(&self, request: Request<v1::ExportAuditRequest>) -> Result<Response<ExportStream>, Status> {
         answer(self.export(request).await)
     }
 }

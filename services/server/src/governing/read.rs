@@ -35,7 +35,8 @@ pub(super) fn order(request: v1::ArmSwitchRequest, fresh: Uuid, now: UnixMs) -> 
         None => None,
         Some(Expiry::ExpiresAtUnixMs(at)) => Some(UnixMs(at)),
         Some(Expiry::ExpiresAfterSeconds(seconds)) => {
-            let seconds = i64::try_from(seconds).ok().filter(|seconds| (1..=SECONDS_MAX.cast_signed()).contains(seconds));
+            let seconds =
+                i64::try_from(seconds).ok().filter(|seconds| (1..=SECONDS_MAX.cast_signed()).contains(seconds));
             let message = format!("`expires_after_seconds` must be between 1 and {SECONDS_MAX}");
             Some(now.plus_seconds(seconds.ok_or_else(|| bad("expiry-invalid", "expires_after_seconds", message))?))
         }
@@ -75,9 +76,7 @@ pub(super) fn reach(tenant_id: &str, platform_wide: bool) -> Result<Reach, Refus
         (None, false) => Ok(Reach::Own),
         (None, true) => Ok(Reach::Platform),
         (Some(tenant), false) => Ok(Reach::Tenant(tenant)),
-        (Some(_), true) => {
-            Err(bad("reach-invalid", "platform_wide", "name a tenant or say `platform_wide`, not both"))
-        }
+        (Some(_), true) => Err(bad("reach-invalid", "platform_wide", "name a tenant or say `platform_wide`, not both")),
     }
 }
 

@@ -56,12 +56,7 @@ fn wait(call: &Call) -> Result<Option<Duration>, Refusal> {
     }
 }
 
-async fn until_over(
-    runs: &Runs,
-    caller: &Caller,
-    run_id: RunId,
-    _permit: OwnedSemaphorePermit,
-) -> Result<(), Refusal> {
+async fn until_over(runs: &Runs, caller: &Caller, run_id: RunId, _permit: OwnedSemaphorePermit) -> Result<(), Refusal> {
     let mut draining = runs.draining.clone();
     let mut items = runs.api.watch(caller, run_id, 0).await?;
     loop {

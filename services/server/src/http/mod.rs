@@ -31,11 +31,11 @@ use axum::response::IntoResponse as _;
 use axum::routing::any;
 use tracing::Instrument as _;
 
+use self::call::{Call, Query};
 #[cfg(test)]
 pub(crate) use self::events::{HEARTBEAT, beat, raw_frame};
 #[cfg(test)]
 pub(crate) use self::openapi::document;
-use self::call::{Call, Query};
 use self::operations::{OPERATIONS, Operation, Verb};
 use self::problem::RequestId;
 use crate::api::ErrorKind;

@@ -256,7 +256,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
     read("/v1/runs/{runId}", "getRun", "One run.", &[ok::<Run>("The run.")], RUN_PROBLEMS, runs::get),
     Operation {
         query: &[Parameter::number("after", "Only events after this one; left out: from the start.")],
-        headers: &[Parameter::text("Last-Event-ID", "The same, as a browser says it. If both are given, this one counts.")],
+        headers: &[Parameter::text(
+            "Last-Event-ID",
+            "The same, as a browser says it. If both are given, this one counts.",
+        )],
         ..read(
             "/v1/runs/{runId}/events",
             "watchRun",
@@ -270,9 +273,20 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     media: "text/event-stream",
                     schema: Some(schema_of::<Event>),
                 },
-                Answer { status: "204", about: "The run is closed and has no events after the cursor.", media: "", schema: None },
+                Answer {
+                    status: "204",
+                    about: "The run is closed and has no events after the cursor.",
+                    media: "",
+                    schema: None,
+                },
             ],
-            &[("no-such-run", NotFound), ("cursor-unknown", Invalid), ("too-many-watches", Overloaded), ("watch-too-slow", Conflict), ("server-draining", Unavailable)],
+            &[
+                ("no-such-run", NotFound),
+                ("cursor-unknown", Invalid),
+                ("too-many-watches", Overloaded),
+                ("watch-too-slow", Conflict),
+                ("server-draining", Unavailable),
+            ],
             events::watch,
         )
     },
@@ -297,7 +311,12 @@ pub(super) static OPERATIONS: &[Operation] = &[
         "/v1/runs/{runId}/export",
         "exportRun",
         "The whole journal as lines of JSON: what `signalbox verify` reads offline.",
-        &[Answer { status: "200", about: "A head, one line for each event, and a tail.", media: "application/jsonl", schema: None }],
+        &[Answer {
+            status: "200",
+            about: "A head, one line for each event, and a tail.",
+            media: "application/jsonl",
+            schema: None,
+        }],
         &[("no-such-run", NotFound), ("not-authorized", PermissionDenied)],
         runs::export,
     ),
@@ -312,8 +331,18 @@ pub(super) static OPERATIONS: &[Operation] = &[
             runs::explained,
         )
     },
-    control::<ControlRequest>("/v1/runs/{runId}/pause", "pauseRun", "Holds the run: calls in flight finish, none is admitted.", runs::pause),
-    control::<ControlRequest>("/v1/runs/{runId}/resume", "resumeRun", "Lets a paused run go on from where it was.", runs::resume),
+    control::<ControlRequest>(
+        "/v1/runs/{runId}/pause",
+        "pauseRun",
+        "Holds the run: calls in flight finish, none is admitted.",
+        runs::pause,
+    ),
+    control::<ControlRequest>(
+        "/v1/runs/{runId}/resume",
+        "resumeRun",
+        "Lets a paused run go on from where it was.",
+        runs::resume,
+    ),
     control::<ControlRequest>(
         "/v1/runs/{runId}/cancel",
         "cancelRun",
@@ -338,7 +367,12 @@ pub(super) static OPERATIONS: &[Operation] = &[
         "Goes back to a step and does it and all that follows again, under overrides.",
         runs::retry,
     ),
-    control::<StepRequest>("/v1/runs/{runId}/step", "operatorStep", "Lets one step of a paused run go; the run stays paused.", runs::step),
+    control::<StepRequest>(
+        "/v1/runs/{runId}/step",
+        "operatorStep",
+        "Lets one step of a paused run go; the run stays paused.",
+        runs::step,
+    ),
     control::<ForkRequest>(
         "/v1/runs/{runId}/fork",
         "forkRun",

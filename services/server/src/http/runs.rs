@@ -107,8 +107,7 @@ pub(super) fn replay(call: Call) -> Answered {
         let caller = call.caller()?;
         let run_id: RunId = call.id("runId")?;
         let at_seq = call.query.number("atSeq")?.filter(|seq| *seq > 0);
-        let at_seq =
-            at_seq.ok_or_else(|| bad("field-missing", "atSeq", "`atSeq` is missing; the first event is 1"))?;
+        let at_seq = at_seq.ok_or_else(|| bad("field-missing", "atSeq", "`atSeq` is missing; the first event is 1"))?;
         let envelope = Box::new(call.runs.replayed(&caller, run_id, at_seq).await?);
         json(StatusCode::OK, &Replay { run_id: run_id.to_string(), at_seq, envelope })
     })
@@ -220,8 +219,9 @@ pub(super) fn fork(mut call: Call) -> Answered {
         let ForkRequest { run_id, reason, expected_seq, command_id } = call.body().await?;
         // Without an id it is the node that denies it, by the code of CTL-009.
         let fresh = validate::optional_id("runId", &run_id)?;
-        steer(call, &caller, ControlRequest { reason, expected_seq, command_id }, |reason| {
-            Steering::Fork { fresh, reason }
+        steer(call, &caller, ControlRequest { reason, expected_seq, command_id }, |reason| Steering::Fork {
+            fresh,
+            reason,
         })
         .await
     })
@@ -246,7 +246,11 @@ async fn steer(
     let steering = steering(validate::reason(request.reason)?);
     // No run has an event 0: a run that was submitted has event 1.
     if request.expected_seq == Some(0) {
-        return Err(bad("field-invalid", "expectedSeq", "`expectedSeq` counts from 1; leave it out to steer in any case"));
+        return Err(bad(
+            "field-invalid",
+            "expectedSeq",
+            "`expectedSeq` counts from 1; leave it out to steer in any case",
+        ));
     }
     let steered = call.runs.steer(caller, run_id, command_id, request.expected_seq, steering).await?;
     json(StatusCode::OK, &views::steered(&steered))

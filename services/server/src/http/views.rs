@@ -49,11 +49,7 @@ pub(super) fn run(envelope: RunEnvelope, caller: &Caller) -> Run {
 
 /// A run that was steered.
 pub(super) fn steered(steered: &Steered) -> SteeredRun {
-    SteeredRun {
-        run_id: steered.run_id.to_string(),
-        status: steered.status.as_str().to_owned(),
-        seq: steered.seq,
-    }
+    SteeredRun { run_id: steered.run_id.to_string(), status: steered.status.as_str().to_owned(), seq: steered.seq }
 }
 
 /// An event of the journal.

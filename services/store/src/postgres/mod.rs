@@ -28,6 +28,7 @@ mod transaction;
 use std::sync::Arc;
 
 pub use open::PostgresOptions;
+pub(crate) use open::place;
 use store_clock::StoreClock;
 use transaction::{Readers, Writers};
 

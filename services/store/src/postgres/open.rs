@@ -89,7 +89,7 @@ fn pool(connect: &PgConnectOptions, connections: u32, test_before_acquire: bool)
 }
 
 /// The server and the database, without whatever is secret.
-fn place(connect: &PgConnectOptions) -> String {
+pub(crate) fn place(connect: &PgConnectOptions) -> String {
     let database = connect.get_database().unwrap_or_else(|| connect.get_username());
     format!("postgres://{}:{}/{database}", connect.get_host(), connect.get_port())
 }

@@ -39,7 +39,9 @@ impl Governance for SqliteStore {
     async fn put_budget(&self, budget: Budget) -> Result<(), StoreError> {
         let clock = Arc::clone(&self.clock);
         self.writer
-            .transact(move |conn| Box::pin(async move { put_budget(conn, &budget, BUDGETS_ACTOR, clock.now_micros()).await }))
+            .transact(move |conn| {
+                Box::pin(async move { put_budget(conn, &budget, BUDGETS_ACTOR, clock.now_micros()).await })
+            })
             .await
             .map(|_| ())
     }

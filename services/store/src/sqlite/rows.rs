@@ -21,11 +21,8 @@ pub(super) fn failed(doing: &'static str) -> impl Fn(sqlx::Error) -> StoreError 
 /// The same where SQLite was asked directly.
 pub(super) fn refused(doing: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
     move |error| {
-        let refusal = if let rusqlite::Error::SqliteFailure(failure, _) = &error {
-            Some(failure.extended_code)
-        } else {
-            None
-        };
+        let refusal =
+            if let rusqlite::Error::SqliteFailure(failure, _) = &error { Some(failure.extended_code) } else { None };
         problem(doing, refusal, matches!(error, rusqlite::Error::ToSqlConversionFailure(_)), &error)
     }
 }

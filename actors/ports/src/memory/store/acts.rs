@@ -11,7 +11,8 @@ use signalbox_domain::run::status::RunStatus;
 
 use super::{MemoryStore, State};
 use crate::acts::{
-    AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, PAUSED_RUNS_MAX, SwitchReach, WINDOWS_MAX, head_after, record,
+    AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, PAUSED_RUNS_MAX, SwitchReach, WINDOWS_MAX, head_after,
+    record,
 };
 use crate::governance::check_readable;
 use crate::journal::StoreError;

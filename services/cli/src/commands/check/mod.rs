@@ -24,6 +24,9 @@ const DEPTH_MAX: usize = 64;
 
 /// `check`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  signalbox check gate < calls.jsonl
+  signalbox check cron < schedules.jsonl")]
 pub(crate) struct CheckArgs {
     /// What is judged.
     kind: Kind,

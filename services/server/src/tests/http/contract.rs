@@ -130,7 +130,8 @@ async fn a_refusal_of_the_node_reaches_the_client_of_every_route_with_its_code()
     for target in ["/v1/runs".to_owned(), "/v1/approvals".to_owned(), format!("/v1/approvals/{run}")] {
         answers.push((target.clone(), get(fixture.address, &target).await));
     }
-    let execute = json!({"runId": run, "tenantId": "acme", "rootAgentId": "ref.research", "plan": [{"toolId": "memory.read"}]});
+    let execute =
+        json!({"runId": run, "tenantId": "acme", "rootAgentId": "ref.research", "plan": [{"toolId": "memory.read"}]});
     let mut bodies: Vec<(String, Value)> = vec![
         ("/v1/agentic/runs/execute".to_owned(), execute),
         ("/v1/runs".to_owned(), json!({"rootAgentId": "ref.research", "plan": []})),
@@ -151,7 +152,12 @@ async fn a_refusal_of_the_node_reaches_the_client_of_every_route_with_its_code()
     for (target, body) in bodies {
         answers.push((target.clone(), post(fixture.address, &target, &body).await));
     }
-    let operations = crate::http::document()["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum::<usize>();
+    let operations = crate::http::document()["paths"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|path| path.as_object().unwrap().len())
+        .sum::<usize>();
     // Every operation but the document itself, which asks no node.
     assert_eq!(answers.len(), operations - 1);
     for (target, answer) in answers {

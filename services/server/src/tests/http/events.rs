@@ -93,7 +93,10 @@ async fn a_stream_has_every_event_once_and_ends_after_the_run_is_closed() {
     let said: Value = serde_json::from_str(&last.data).unwrap();
     assert_eq!(said, json!({"runId": run_id(1), "status": "completed", "lastSeq": 6}));
     let body: Value = serde_json::from_str(&parse(&whole.text())[0].data).unwrap();
-    assert_eq!((&body["kind"], &body["body"], &body["actorId"]), (&json!("run-started"), &json!({}), &json!("system:run")));
+    assert_eq!(
+        (&body["kind"], &body["body"], &body["actorId"]),
+        (&json!("run-started"), &json!({}), &json!("system:run"))
+    );
     // Nothing is left to say; a browser stops asking.
     assert_eq!(watch(&fixture, "", &[("last-event-id", "6")]).await.status, 204);
 }
@@ -144,7 +147,11 @@ async fn cursors_that_make_no_sense_are_refused() {
         ("?after=x", vec![("last-event-id", "2")], "field-invalid", "after"),
     ] {
         let refused = watch(&fixture, rest, &headers).await;
-        assert_eq!((refused.problem(), refused.field().as_str()), ((400, code.to_owned()), field), "{rest} {headers:?}");
+        assert_eq!(
+            (refused.problem(), refused.field().as_str()),
+            ((400, code.to_owned()), field),
+            "{rest} {headers:?}"
+        );
     }
 }
 
@@ -175,7 +182,8 @@ async fn no_text_can_put_fields_or_events_into_a_stream() {
         // As a writer of another kind might: line ends between the tokens are JSON too.
         event.body = format!("{{\r\n\"text\":\r{}\n}}", json!(text)).into_bytes();
         feed.try_send(Ok(WatchItem::Event(event))).unwrap();
-        let line = WatchItem::Progress { step_id: StepId::new("s1").unwrap(), message: (*text).to_owned(), percent: None };
+        let line =
+            WatchItem::Progress { step_id: StepId::new("s1").unwrap(), message: (*text).to_owned(), percent: None };
         feed.try_send(Ok(line)).unwrap();
     }
     drop(feed);

@@ -99,7 +99,9 @@ async fn cutting_the_client_after_its_request_does_not_free_the_key() {
 async fn a_key_is_one_visible_text_and_stands_in_place_of_a_run_id() {
     let served = Served::start().await;
     let long = "x".repeat(256);
-    for keys in [vec![("idempotency-key", "")], vec![("idempotency-key", long.as_str())], vec![("idempotency-key", "ü")]] {
+    for keys in
+        [vec![("idempotency-key", "")], vec![("idempotency-key", long.as_str())], vec![("idempotency-key", "ü")]]
+    {
         let refused = submit(&served, &keys, &plan("k")).await;
         assert_eq!(refused.problem(), (400, "idempotency-key-invalid".to_owned()), "{keys:?}");
     }

@@ -86,7 +86,8 @@ async fn whatever_is_wrong_with_the_json_is_said_with_its_code() {
 async fn unknown_fields_are_refused_by_name_on_every_route_that_changes_something() {
     let fixture = with_a_run().await;
     let run = run_id(1);
-    let execute = json!({"runId": run, "tenantId": "acme", "rootAgentId": "ref.research", "plan": [{"toolId": "memory.read"}]});
+    let execute =
+        json!({"runId": run, "tenantId": "acme", "rootAgentId": "ref.research", "plan": [{"toolId": "memory.read"}]});
     let with = |mut body: serde_json::Value, pointer: &str| {
         body.pointer_mut(pointer).unwrap().as_object_mut().unwrap().insert("sudo".to_owned(), json!(true));
         body
@@ -223,6 +224,7 @@ async fn http_two_and_grpc_live_on_the_same_port() {
     assert_eq!(get(fixture.address, &format!("/v1/runs/{}", run_id(1))).await.status, 200);
     let run = signalbox_proto::v1::GetRunRequest { run_id: run_id(1).to_string() };
     assert!(fixture.client.get_run(run).await.is_ok());
-    let unknown = ask(fixture.address, "POST", "/signalbox.v1.Nothing/Call", &[("content-type", "application/grpc")]).await;
+    let unknown =
+        ask(fixture.address, "POST", "/signalbox.v1.Nothing/Call", &[("content-type", "application/grpc")]).await;
     assert_eq!((unknown.status, unknown.header("grpc-status")), (200, "12"));
 }

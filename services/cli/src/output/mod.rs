@@ -1,46 +1,69 @@
-//! What commands print: JSON for scripts, aligned tables for people, and nothing that could steer a terminal.
+//! What commands print, in one place: JSON or YAML for scripts, tables for people that fit their screen, and nothing that
+//! could steer a terminal.
 
-use std::io::{self, IsTerminal as _, Write};
+mod table;
+mod terminal;
+mod yaml;
+
+use std::io::{self, Write};
 
 use serde::Serialize;
 use signalbox_domain::quantity::Micros;
 
+use self::table::{Table, fields_of};
+use self::terminal::screen_width;
+pub(crate) use self::terminal::{Colour, Stream, bars_wanted, choose_colour, colour_on};
 use crate::failure::Failure;
 
 /// How results are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
     /// Aligned columns and sentences.
     Table,
     /// JSON with stable names in camelCase; one line for each item where a command streams.
     Json,
+    /// The same as YAML; one document for each item where a command streams.
+    Yaml,
 }
 
 /// Where results go.
 pub(crate) struct Out {
     format: Format,
     bold: bool,
+    width: Option<usize>,
+    documents: u64,
     to: Box<dyn Write + Send>,
 }
 
 impl Out {
-    /// Standard output. Headings are bold on a terminal, unless `NO_COLOR` is set.
+    /// Standard output. On a terminal headings are bold where colour is wanted, and tables fit its width.
     pub(crate) fn stdout(format: Format) -> Self {
-        Self { format, bold: io::stdout().is_terminal() && colour_wanted(), to: Box::new(io::stdout()) }
+        Self { format, bold: colour_on(Stream::Out), width: screen_width(), documents: 0, to: Box::new(io::stdout()) }
     }
     /// Anywhere else, without colour.
     #[cfg(test)]
-    pub(crate) fn to(format: Format, to: Box<dyn Write + Send>) -> Self {
-        Self { format, bold: false, to }
+    pub(crate) fn to(format: Format, width: Option<usize>, to: Box<dyn Write + Send>) -> Self {
+        Self { format, bold: false, width, documents: 0, to }
     }
-    /// True if JSON is wanted.
+    /// True if a value is wanted and no text for people: as JSON, or the same as YAML.
     pub(crate) fn is_json(&self) -> bool {
-        self.format == Format::Json
+        self.format != Format::Table
     }
-    /// One line of JSON.
+    /// A value, as one line of JSON or one document of YAML.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string(value).map_err(|e| Failure::new("output-failed", e.to_string()))?;
-        writeln!(self.to, "{text}")?;
+        let failed = |error: String| Failure::new("output-failed", error);
+        let text = serde_json::to_string(value).map_err(|error| failed(error.to_string()))?;
+        if self.format == Format::Yaml {
+            let text = yaml::from_json(&text).map_err(failed)?;
+            if self.documents > 0 {
+                writeln!(self.to, "---")?;
+            }
+            writeln!(self.to, "{}", text.trim_end_matches('\n'))?;
+        } else {
+            writeln!(self.to, "{text}")?;
+        }
+        self.documents += 1;
         self.to.flush()?;
         Ok(())
     }
@@ -50,31 +73,40 @@ impl Out {
         self.to.flush()?;
         Ok(())
     }
-    /// Columns under their headings; the last is not padded.
+    /// Columns under their headings. Where they do not fit the screen, the last wraps between words; where that is not
+    /// enough, each field gets its line.
     pub(crate) fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+        self.table_with(headings, &[], rows)
+    }
+    /// The same with columns that may be left out where there is no room; a last line names those that were.
+    pub(crate) fn table_with(
+        &mut self,
+        headings: &[&str],
+        optional: &[&str],
+        rows: &[Vec<String>],
+    ) -> Result<(), Failure> {
         let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
-        let width = |column: usize| {
-            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-            cells.chain([headings[column].chars().count()]).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-        let heading = aligned(headings.iter().copied(), &widths);
-        if self.bold {
-            writeln!(self.to, "\u{1b}[1m{heading}\u{1b}[0m")?;
-        } else {
-            writeln!(self.to, "{heading}")?;
+        let laid = Table { headings, optional, rows: &rows }.lay(self.width);
+        match laid.heading {
+            Some(heading) if self.bold => writeln!(self.to, "\u{1b}[1m{heading}\u{1b}[0m")?,
+            Some(heading) => writeln!(self.to, "{heading}")?,
+            None => {}
         }
-        for row in &rows {
-            writeln!(self.to, "{}", aligned(row.iter().map(String::as_str), &widths))?;
+        for line in laid.lines {
+            writeln!(self.to, "{line}")?;
+        }
+        if !laid.left_out.is_empty() {
+            writeln!(self.to, "(no room for {}; --output yaml shows all)", laid.left_out.join(", "))?;
         }
         self.to.flush()?;
         Ok(())
     }
     /// Names and their values, aligned; empty values are left out.
     pub(crate) fn fields(&mut self, fields: &[(&str, String)]) -> Result<(), Failure> {
-        let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
-            writeln!(self.to, "{name:<width$}  {}", plain(value))?;
+        let fields: Vec<(&str, String)> = fields.iter().map(|(name, value)| (*name, plain(value))).collect();
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        for line in fields_of(&fields, self.width) {
+            writeln!(self.to, "{line}")?;
         }
         self.to.flush()?;
         Ok(())
@@ -85,11 +117,6 @@ impl Out {
 pub(crate) fn warn(code: &str, text: &str) {
     // If standard error is gone there is nobody to warn.
     let _ = writeln!(io::stderr(), "warning[{code}]: {}", plain(text));
-}
-
-/// False if `NO_COLOR` is set to anything but the empty text.
-pub(crate) fn colour_wanted() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// The text on one line, without characters that a terminal would obey: it may come from a document or a tool.
@@ -131,16 +158,6 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
-fn aligned<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize]) -> String {
-    let mut line = String::new();
-    for (cell, width) in cells.zip(widths) {
-        line.push_str(cell);
-        line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
-    }
-    line.truncate(line.trim_end().len());
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
@@ -161,8 +178,12 @@ mod tests {
     }
 
     fn printed(print: impl FnOnce(&mut Out)) -> String {
+        printed_as(Format::Table, print)
+    }
+
+    fn printed_as(format: Format, print: impl FnOnce(&mut Out)) -> String {
         let kept = Kept::default();
-        print(&mut Out::to(Format::Table, Box::new(kept.clone())));
+        print(&mut Out::to(format, None, Box::new(kept.clone())));
         let bytes = kept.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
@@ -172,6 +193,17 @@ mod tests {
         let rows = [vec!["1".to_owned(), "running".to_owned()], vec!["22".to_owned(), "ü".to_owned()]];
         let text = printed(|out| out.table(&["ID", "STATUS"], &rows).unwrap());
         assert_eq!(text, "ID  STATUS\n1   running\n22  ü\n");
+    }
+
+    #[test]
+    fn json_streams_as_lines_and_yaml_as_documents() {
+        let print = |out: &mut Out| {
+            for n in 1..3 {
+                out.json(&serde_json::json!({ "runId": "a", "seq": n })).unwrap();
+            }
+        };
+        assert_eq!(printed_as(Format::Json, print), "{\"runId\":\"a\",\"seq\":1}\n{\"runId\":\"a\",\"seq\":2}\n");
+        assert_eq!(printed_as(Format::Yaml, print), "runId: a\nseq: 1\n---\nrunId: a\nseq: 2\n");
     }
 
     #[test]
