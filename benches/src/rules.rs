@@ -201,6 +201,7 @@ fn budget(n: usize, scope: BudgetScope, scope_key: String) -> Result<Budget, Fai
         scope_key,
         category: BudgetCategory::CostUnits,
         limit: Micros::units(1_000_000),
+        calendar: None,
         period_seconds: Some(86_400),
         anchor_unix_seconds: 0,
         warn_ratio: Micros(800_000),
