@@ -1,7 +1,7 @@
 # Few targets. `check` never writes; `fix` is its writing twin. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix sim fuzz bench ci
+.PHONY: help run test check fix sim fuzz bench bench-long ci
 
 # Where the demo reads from: one file or folder, or several files, folders and feed URLs separated by spaces.
 SOURCES = samples/weekly
@@ -57,8 +57,13 @@ endif
 fuzz: ## looks for inputs that break one parser, guided by coverage; TARGET=name TIME=seconds
 	scripts/fuzz "$(TARGET)" "$(TIME)"
 
-bench: ## what an event costs: hash chain and canonical digests
-	cargo bench --package signalbox-benches
+bench: ## what calls cost, and what has moved since benches/figures.json was written; needs a machine at rest, some minutes
+	cargo build --release --package signalbox --package signalbox-benches
+	cargo bench --package signalbox-benches --bench journal --bench rules
+	"$${CARGO_TARGET_DIR:-target}/release/loadgen" figures --criterion "$${CARGO_TARGET_DIR:-target}/criterion" $(BENCH)
+
+bench-long: ## the same with curves over runs at once and sizes; half an hour
+	$(MAKE) bench BENCH='--long --rounds 5 --secs 15'
 
 ci: ## what runs on every submission
 	.ci/run

@@ -228,8 +228,8 @@ async fn scrubbed(scrubber: Arc<Scrubber>, result: CallResult) -> CallResult {
 // The work is done and paid for: its output is kept as soon as there is a place for it.
 async fn keep(outside: &Outside, call_id: CallId, output: &Value) -> StoredValue {
     loop {
-        let kept = match values::look(output.clone()).await {
-            Ok(looked) => looked.keep(outside.shared.blobs.as_ref(), &outside.tenant).await,
+        let kept = match values::redact(output).await {
+            Ok(redacted) => redacted.keep(outside.shared.blobs.as_ref(), &outside.tenant).await,
             Err(error) => Err(error),
         };
         match kept {

@@ -23,7 +23,12 @@ pub(crate) struct Looked {
     pub(crate) value: Value,
     /// The digest of its canonical form.
     pub(crate) digest: Result<String, NumberNotExact>,
-    redacted: Value,
+    redacted: Redacted,
+}
+
+/// A value that may be kept.
+pub(crate) struct Redacted {
+    value: Value,
     bytes: Vec<u8>,
 }
 
@@ -37,6 +42,15 @@ pub(crate) async fn look(value: Value) -> Result<Looked, StoreError> {
         return Ok(look_here(value));
     }
     aside(move || look_here(value)).await
+}
+
+/// Redacts a value whose digest nobody asks for.
+pub(crate) async fn redact(value: &Value) -> Result<Redacted, StoreError> {
+    if weight(value, ASIDE_FROM) < ASIDE_FROM {
+        return Ok(redact_here(value));
+    }
+    let value = value.clone();
+    aside(move || redact_here(&value)).await
 }
 
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
@@ -107,9 +121,14 @@ impl Unsealed {
 
 fn look_here(value: Value) -> Looked {
     let digest = canonical::digest(&value);
-    let (redacted, _) = redact_value(&value);
-    let bytes = redacted.to_string().into_bytes();
-    Looked { value, digest, redacted, bytes }
+    let redacted = redact_here(&value);
+    Looked { value, digest, redacted }
+}
+
+fn redact_here(value: &Value) -> Redacted {
+    let (value, _) = redact_value(value);
+    let bytes = value.to_string().into_bytes();
+    Redacted { value, bytes }
 }
 
 // Bytes and nodes of a value, as far as `enough`.
@@ -141,8 +160,15 @@ fn weight(value: &Value, enough: usize) -> usize {
 impl Looked {
     /// Keeps the redacted copy; the bytes are durable before the journal names them.
     pub(crate) async fn keep(&self, blobs: &dyn Blobs, tenant: &TenantId) -> Result<StoredValue, StoreError> {
+        self.redacted.keep(blobs, tenant).await
+    }
+}
+
+impl Redacted {
+    /// Keeps it; the bytes are durable before the journal names them.
+    pub(crate) async fn keep(&self, blobs: &dyn Blobs, tenant: &TenantId) -> Result<StoredValue, StoreError> {
         if self.bytes.len() <= INLINE_BYTES_MAX {
-            return Ok(StoredValue::Inline(self.redacted.clone()));
+            return Ok(StoredValue::Inline(self.value.clone()));
         }
         let size = self.bytes.len() as u64;
         let sha256 = blobs.put(tenant, self.bytes.clone().into()).await?;

@@ -8,6 +8,7 @@ pub mod bare;
 pub mod cost;
 pub mod drive;
 pub mod executor;
+pub mod figures;
 pub mod measure;
 pub mod node;
 pub mod options;

@@ -7,12 +7,12 @@ use super::Failure;
 /// Most runs at once.
 const CONC_MAX: usize = 4_096;
 /// Longest measurement, in seconds.
-const SECS_MAX: u64 = 600;
+const SECS_MAX: usize = 600;
 /// Largest answer of the executor, in bytes.
 const PAYLOAD_MAX: usize = 4 << 20;
 
 /// How the load generator is called.
-pub const USAGE: &str = "usage: loadgen [bare|executor|pair] [options]
+pub const USAGE: &str = "usage: loadgen [bare|pair|figures] [options]
   --store sqlite|postgres://…  where the node keeps its journal (sqlite)
   --conc N                     runs at once (64)
   --secs N                     seconds that are measured, after a warm-up (10)
@@ -22,6 +22,9 @@ pub const USAGE: &str = "usage: loadgen [bare|executor|pair] [options]
   --payload BYTES              size of each answer (100)
   --meter                      one tenant budget that every call reserves on
   --rounds N                   for pair: how often bare and governed take turns (3)
+  --file PATH                  for figures: the file to compare with and to write (benches/figures.json)
+  --criterion DIR              for figures: where criterion has left its measurements (target/criterion)
+  --long                       for figures: more settings
   --node PATH                  the signalbox binary (beside this one)
   --data DIR                   where data folders are made (the system's temporary folder)";
 
@@ -46,6 +49,12 @@ pub struct Options {
     pub meter: bool,
     /// How often a pair takes turns.
     pub rounds: usize,
+    /// The file of all figures.
+    pub file: PathBuf,
+    /// Where criterion leaves what it has measured.
+    pub criterion: PathBuf,
+    /// Whether curves are measured as well.
+    pub long: bool,
     /// The binary of the node.
     pub node: PathBuf,
     /// Where data folders are made.
@@ -65,32 +74,42 @@ impl Options {
             payload: 100,
             meter: false,
             rounds: 3,
+            file: "benches/figures.json".into(),
+            criterion: "target/criterion".into(),
+            long: false,
             node: std::env::current_exe()?.with_file_name("signalbox"),
             data: std::env::temp_dir(),
         };
         let mut arguments = arguments;
         while let Some(name) = arguments.next() {
-            if name == "--meter" {
-                options.meter = true;
-                continue;
-            }
-            let value = arguments.next().ok_or_else(|| format!("`{name}` needs a value\n{USAGE}"))?;
             match name.as_str() {
-                "--store" if value == "sqlite" => options.store = None,
-                "--store" if value.starts_with("postgres") => options.store = Some(value),
-                "--conc" => options.conc = number(&name, &value, 1..=CONC_MAX as u64)? as usize,
-                "--secs" => options.secs = number(&name, &value, 1..=SECS_MAX)?,
-                "--warm" => options.warm = number(&name, &value, 0..=SECS_MAX)?,
-                "--calls" => options.calls = number(&name, &value, 1..=200)? as usize,
-                "--parallel" => options.parallel = number(&name, &value, 1..=64)? as usize,
-                "--payload" => options.payload = number(&name, &value, 12..=PAYLOAD_MAX as u64)? as usize,
-                "--rounds" => options.rounds = number(&name, &value, 1..=100)? as usize,
-                "--node" => options.node = value.into(),
-                "--data" => options.data = value.into(),
-                _ => return Err(format!("`{name} {value}` is not an option\n{USAGE}").into()),
+                "--meter" => options.meter = true,
+                "--long" => options.long = true,
+                _ => options.take(&name, arguments.next())?,
             }
         }
         Ok(options)
+    }
+
+    fn take(&mut self, name: &str, value: Option<String>) -> Result<(), Failure> {
+        let value = value.ok_or_else(|| format!("`{name}` needs a value\n{USAGE}"))?;
+        match name {
+            "--store" if value == "sqlite" => self.store = None,
+            "--store" if value.starts_with("postgres") => self.store = Some(value),
+            "--conc" => self.conc = number(name, &value, 1..=CONC_MAX)?,
+            "--secs" => self.secs = number(name, &value, 1..=SECS_MAX)? as u64,
+            "--warm" => self.warm = number(name, &value, 0..=SECS_MAX)? as u64,
+            "--calls" => self.calls = number(name, &value, 1..=200)?,
+            "--parallel" => self.parallel = number(name, &value, 1..=64)?,
+            "--payload" => self.payload = number(name, &value, 12..=PAYLOAD_MAX)?,
+            "--rounds" => self.rounds = number(name, &value, 1..=100)?,
+            "--file" => self.file = value.into(),
+            "--criterion" => self.criterion = value.into(),
+            "--node" => self.node = value.into(),
+            "--data" => self.data = value.into(),
+            _ => return Err(format!("`{name} {value}` is not an option\n{USAGE}").into()),
+        }
+        Ok(())
     }
 
     /// The store as it is reported: an address may hold a password.
@@ -99,7 +118,7 @@ impl Options {
     }
 }
 
-fn number(name: &str, value: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Failure> {
+fn number(name: &str, value: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, Failure> {
     let number = value.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("`{name}` takes a number from {} to {}", range.start(), range.end()).into())
 }

@@ -40,6 +40,7 @@ const WIRE: [&str; 7] =
 /// Outside crates that only some of ours may know, by the beginning of their names.
 const CONFINED: [(&str, &[&str]); 12] = [
     ("sqlx", &["signalbox-store"]),
+    ("rusqlite", &["signalbox-store", "signalbox-benches"]),
     ("redis", &["signalbox-bus"]),
     ("ractor", &[RUNTIME]),
     ("tonic", &WIRE),

@@ -22,10 +22,29 @@ pub fn range_parses(range: &str) -> bool {
 
 /// True if the version lies in the range, both read as the `semver` crate does. What it cannot parse matches nothing.
 pub fn range_matches(range: &str, version: &str) -> bool {
+    if let (Some(base), Some(version)) = (range.strip_prefix('^').and_then(plain), plain(version)) {
+        return caret_matches(base, version);
+    }
     match (VersionReq::parse(range), Version::parse(version)) {
         (Ok(range), Ok(version)) => range.matches(&version),
         (Err(_), _) | (_, Err(_)) => false,
     }
+}
+
+/// A version of three plain numbers: what nearly all are, and what needs no allocation to be read.
+fn plain(version: &str) -> Option<[u64; 3]> {
+    let mut numbers = version.split('.').map(|number| {
+        let well_formed = number.bytes().all(|digit| digit.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
+        number.parse().ok().filter(|_| well_formed)
+    });
+    let plain = [numbers.next()??, numbers.next()??, numbers.next()??];
+    numbers.next().is_none().then_some(plain)
+}
+
+/// Up to the next change of the leftmost number that is not 0, as the `semver` crate has it.
+fn caret_matches(base: [u64; 3], version: [u64; 3]) -> bool {
+    let kept = base.iter().position(|number| *number > 0).unwrap_or(2);
+    version[..=kept] == base[..=kept] && version >= base
 }
 
 #[cfg(test)]
@@ -116,5 +135,24 @@ mod tests {
     fn what_semver_cannot_parse_matches_nothing() {
         assert!(is_version("1.2.3-01") && !range_matches("*", "1.2.3-01"));
         assert!(!range_matches("not a range", "1.0.0"));
+    }
+    #[test]
+    fn plain_caret_ranges_match_as_the_crate_has_it() {
+        let numbers = ["0", "1", "2", "10", "01", "", "1a", "99999999999999999999", "18446744073709551615"];
+        let versions: Vec<String> = numbers
+            .iter()
+            .flat_map(|a| numbers.iter().flat_map(move |b| ["0", "1", "3"].map(|c| format!("{a}.{b}.{c}"))))
+            .chain(["1.0".to_owned(), "1.0.0.0".to_owned(), "1.0.0-rc.1".to_owned(), "1.0.0+b".to_owned()])
+            .collect();
+        for base in &versions {
+            let range = format!("^{base}");
+            for version in &versions {
+                let by_crate = match (VersionReq::parse(&range), Version::parse(version)) {
+                    (Ok(range), Ok(version)) => range.matches(&version),
+                    _ => false,
+                };
+                assert_eq!(range_matches(&range, version), by_crate, "{range} {version}");
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::catalog::CatalogEntry;
 use crate::governance::budget::MeteredBudget;
@@ -306,7 +307,8 @@ fn tool(attempt: &Attempt<'_>) -> Result<Pass, Objection> {
 /// The grant is resolved anew for each call (ADM-012).
 fn grant<'a>(attempt: &Attempt<'_>, snapshot: &Snapshot<'a>) -> Result<&'a Grant, Objection> {
     let target = attempt.target;
-    let run = target.run_id.to_string();
+    let mut text = Uuid::encode_buffer();
+    let run: &str = target.run_id.uuid().hyphenated().encode_lower(&mut text);
     let query = GrantQuery {
         tenant_id: &target.tenant_id,
         tool_id: &target.tool_id,
@@ -315,7 +317,7 @@ fn grant<'a>(attempt: &Attempt<'_>, snapshot: &Snapshot<'a>) -> Result<&'a Grant
         user_id: &target.user_id,
         session_id: None,
         // An instance of a pipeline is the run it began with.
-        pipeline_instance: target.pipeline_id.as_ref().map(|_| run.as_str()),
+        pipeline_instance: target.pipeline_id.as_ref().map(|_| run),
     };
     let grants = || snapshot.run_grants.iter().chain(&snapshot.state.grants);
     let grant = resolve_grant(grants(), &query, attempt.now).map_err(|reason| {

@@ -175,12 +175,17 @@ pub fn resolve_grant<'a>(
 ) -> Result<&'a Grant, GrantDenialReason> {
     let mut best: Option<&Grant> = None;
     let (mut expired, mut revoked) = (false, false);
-    for grant in grants.filter(|grant| grant.matches(query)) {
+    for grant in grants {
+        let dead = grant.revoked_at_unix_ms.is_some() || grant.is_expired(now);
+        // What cannot change the answer is not matched: a dead grant beside a live one, or one that yields to it.
+        if best.is_some_and(|best| dead || !grant.precedes(best)) || !grant.matches(query) {
+            continue;
+        }
         if grant.revoked_at_unix_ms.is_some() {
             revoked = true;
-        } else if grant.is_expired(now) {
+        } else if dead {
             expired = true;
-        } else if best.is_none_or(|best| grant.precedes(best)) {
+        } else {
             best = Some(grant);
         }
     }

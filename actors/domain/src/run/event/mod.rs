@@ -5,6 +5,7 @@
 mod call;
 mod ending;
 mod steering;
+mod tagged;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -143,16 +144,12 @@ impl RunEvent {
     /// Kind, body bytes: what is stored and hashed.
     pub fn encode(&self) -> (String, Vec<u8>) {
         // Serialising these types cannot fail: all map keys are strings and all floats are finite.
-        let value = serde_json::to_value(self).unwrap_or(Value::Null);
-        let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let body = value.get("body").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-        (kind, body.to_string().into_bytes())
+        tagged::split(serde_json::to_vec(self).unwrap_or_default())
     }
 
     /// The event a stored row holds; `None` if its kind or body is unknown to this version.
     pub fn decode(kind: &str, body: &[u8]) -> Option<Self> {
-        let body: Value = serde_json::from_slice(body).ok()?;
-        serde_json::from_value(serde_json::json!({ "kind": kind, "body": body })).ok()
+        tagged::join(kind, body).ok()
     }
 
     /// How internal this kind is unless something says otherwise (DSH-010).
