@@ -10,6 +10,7 @@ use criterion::{BatchSize, Criterion};
 use serde_json::{Value, json};
 use signalbox_benches::rules::{self, Failure, NOW};
 use signalbox_domain::governance::gate::{Verdict, gate};
+use signalbox_domain::ids::StepId;
 use signalbox_domain::pipeline::cron::{Cron, Zone};
 use signalbox_domain::redact::redact_value;
 use signalbox_domain::run::advance::{advance, projection};
@@ -91,7 +92,7 @@ fn values(criterion: &mut Criterion) -> Result<(), Failure> {
         "inputs": { "$from": "/inputs" },
         "text": "a plain text",
     });
-    let read = |_: &_| -> Option<Value> { Some(output.clone()) };
+    let read = |_: &StepId| -> Option<Value> { Some(output.clone()) };
     criterion.bench_function("binding/three pointers", |bencher| {
         let sources = Sources { run: &envelope, inputs: &envelope.inputs, output: &read };
         bencher.iter(|| binding::bind(black_box(&arguments), sources));

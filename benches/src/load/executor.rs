@@ -1,7 +1,10 @@
 //! An executor that does nothing, and the process it is in.
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::stream::{Iter, iter};
 use serde_json::{Value, json};
@@ -21,9 +24,13 @@ pub const TOOL: &str = "calendar.read";
 /// An agent that may use it.
 pub const AGENT: &str = "ref.study-plan-synthesis";
 
-/// Answers every call at once with the same bytes.
+/// Answers every call with the same bytes.
 struct NoOp {
     answer: v1::ToolResult,
+    /// How long it works on a call.
+    takes: Duration,
+    /// Where calls are written down, if they are.
+    books: Option<Arc<Mutex<HashMap<String, usize>>>>,
 }
 
 type Answers = Iter<std::vec::IntoIter<Result<v1::ExecuteResponse, Status>>>;
@@ -42,7 +49,14 @@ impl ToolExecutor for NoOp {
         Ok(Response::new(v1::DescribeResponse { tools: vec![tool] }))
     }
 
-    async fn execute(&self, _: Request<v1::ExecuteRequest>) -> Result<Response<Answers>, Status> {
+    async fn execute(&self, request: Request<v1::ExecuteRequest>) -> Result<Response<Answers>, Status> {
+        if let Some(books) = &self.books {
+            let mut books = books.lock().unwrap_or_else(PoisonError::into_inner);
+            *books.entry(request.into_inner().call_id).or_default() += 1;
+        }
+        if !self.takes.is_zero() {
+            tokio::time::sleep(self.takes).await;
+        }
         let answer = v1::ExecuteResponse { event: Some(Event::Result(self.answer.clone())) };
         Ok(Response::new(iter(vec![Ok(answer)])))
     }
@@ -64,14 +78,21 @@ pub async fn serve(payload: usize) -> Result<(), Failure> {
     writeln!(out, "{}", json!({ "listen": listener.local_addr()? }))?;
     out.flush()?;
     drop(out);
+    serve_on(listener, NoOp { answer: answer(payload), takes: Duration::ZERO, books: None }).await
+}
+
+fn answer(payload: usize) -> v1::ToolResult {
     let frame = json!({ "pad": "" }).to_string().len();
     let output = json!({ "pad": "x".repeat(payload.saturating_sub(frame)) });
-    let answer = v1::ToolResult {
+    v1::ToolResult {
         outcome: Outcome::Ok.into(),
         output_json: output.to_string().into_bytes().into(),
         ..v1::ToolResult::default()
-    };
-    let service = ToolExecutorServer::new(NoOp { answer }).max_encoding_message_size(16 << 20);
+    }
+}
+
+async fn serve_on(listener: TcpListener, executor: NoOp) -> Result<(), Failure> {
+    let service = ToolExecutorServer::new(executor).max_encoding_message_size(16 << 20);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Server::builder().add_service(service).serve_with_incoming(incoming).await?;
     Ok(())
@@ -110,10 +131,55 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    // At once, as a power cut would: nothing of a measurement is kept.
-    fn drop(&mut self) {
+impl Process {
+    /// Ends it at once, as a power cut would.
+    pub fn end(&mut self) {
+        // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// An executor in this process that takes its time and writes down each call.
+#[derive(Debug)]
+pub struct Books {
+    uri: String,
+    calls: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl Books {
+    /// Starts it.
+    pub async fn open(payload: usize, takes: Duration) -> Result<Self, Failure> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let uri = format!("http://{}", listener.local_addr()?);
+        let calls = Arc::<Mutex<HashMap<String, usize>>>::default();
+        let executor = NoOp { answer: answer(payload), takes, books: Some(calls.clone()) };
+        tokio::spawn(serve_on(listener, executor));
+        Ok(Self { uri, calls })
+    }
+
+    /// Where it listens.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// How many calls came in, each counted once.
+    pub fn calls(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// How often each call came in.
+    pub fn counts(&self) -> Vec<usize> {
+        self.lock().values().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,12 +6,14 @@
 
 pub mod bare;
 pub mod cost;
+pub mod crash;
 pub mod drive;
 pub mod executor;
 pub mod figures;
 pub mod measure;
 pub mod node;
 pub mod options;
+pub mod park;
 
 /// Anything that keeps a measurement from being one; it ends the program.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -26,6 +26,13 @@ impl Node {
         Ok(Self { process, folder })
     }
 
+    /// Kills the node as a power cut would, and starts another on what it has left.
+    pub fn restart(&mut self, options: &Options) -> Result<(), Failure> {
+        self.process.end();
+        self.process = serve(options, self.folder.path())?;
+        Ok(())
+    }
+
     /// Bytes that lie in the data folder.
     pub fn stored_bytes(&self) -> u64 {
         let entries = std::fs::read_dir(self.folder.path().join("data")).into_iter().flatten().flatten();

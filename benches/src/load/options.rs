@@ -12,7 +12,7 @@ const SECS_MAX: usize = 600;
 const PAYLOAD_MAX: usize = 4 << 20;
 
 /// How the load generator is called.
-pub const USAGE: &str = "usage: loadgen [bare|pair|figures] [options]
+pub const USAGE: &str = "usage: loadgen [bare|pair|figures|crash|park] [options]
   --store sqlite|postgres://…  where the node keeps its journal (sqlite)
   --conc N                     runs at once (64)
   --secs N                     seconds that are measured, after a warm-up (10)
@@ -21,6 +21,7 @@ pub const USAGE: &str = "usage: loadgen [bare|pair|figures] [options]
   --parallel N                 calls of a run that are out at once (1)
   --payload BYTES              size of each answer (100)
   --meter                      one tenant budget that every call reserves on
+  --park N                     for park: how many runs (100000)
   --rounds N                   for pair: how often bare and governed take turns (3)
   --file PATH                  for figures: the file to compare with and to write (benches/figures.json)
   --criterion DIR              for figures: where criterion has left its measurements (target/criterion)
@@ -47,6 +48,8 @@ pub struct Options {
     pub payload: usize,
     /// Whether a shared budget is reserved on.
     pub meter: bool,
+    /// How many runs are parked.
+    pub park: usize,
     /// How often a pair takes turns.
     pub rounds: usize,
     /// The file of all figures.
@@ -73,6 +76,7 @@ impl Options {
             parallel: 1,
             payload: 100,
             meter: false,
+            park: 100_000,
             rounds: 3,
             file: "benches/figures.json".into(),
             criterion: "target/criterion".into(),
@@ -102,6 +106,7 @@ impl Options {
             "--calls" => self.calls = number(name, &value, 1..=200)?,
             "--parallel" => self.parallel = number(name, &value, 1..=64)?,
             "--payload" => self.payload = number(name, &value, 12..=PAYLOAD_MAX)?,
+            "--park" => self.park = number(name, &value, 1..=10_000_000)?,
             "--rounds" => self.rounds = number(name, &value, 1..=100)?,
             "--file" => self.file = value.into(),
             "--criterion" => self.criterion = value.into(),
