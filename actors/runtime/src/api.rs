@@ -1,5 +1,7 @@
 //! What the edges see: callers, answers and errors with stable codes.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::switching::SwitchDenial;
@@ -41,8 +43,8 @@ pub struct Question {
 /// What a watcher is sent.
 #[derive(Debug, Clone)]
 pub enum WatchItem {
-    /// Something that happened.
-    Event(StoredEvent),
+    /// Something that happened; shared by all who watch.
+    Event(Arc<StoredEvent>),
     /// What a running tool says: not part of the journal, never repeated.
     Progress {
         /// The step.

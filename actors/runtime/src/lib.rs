@@ -9,6 +9,7 @@ mod api;
 mod buckets;
 mod commands;
 mod dispatch;
+mod feeds;
 mod flights;
 mod governance;
 mod journal;

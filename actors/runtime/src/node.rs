@@ -50,6 +50,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::{ApiError, Caller, Submitted, WatchItem, reading};
 use crate::buckets::{Buckets, BucketsHandle};
+use crate::feeds::Feeds;
 use crate::flights::Flights;
 use crate::governance::{self, GovernanceActor, GovernanceHandle};
 use crate::journal::{GroupCommit, JournalHandle};
@@ -240,9 +241,11 @@ impl Node {
         let lease_args = (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone(), lease);
         let leases = spawn("leases", LeasesActor, lease_args, cell.clone()).await?;
         let sweeps = spawn("sweeps", SweepsActor, (ports.leases.clone(), leases.clone()), cell).await?;
+        let feeds = Feeds::new(shared.hub.clone(), ports.journal.clone(), node);
         let handle = NodeHandle {
             inner: Arc::new(Inner {
                 shared,
+                feeds,
                 ports,
                 config,
                 node,
@@ -278,6 +281,7 @@ pub struct NodeHandle {
 
 struct Inner {
     shared: Arc<Shared>,
+    feeds: Feeds,
     ports: Ports,
     config: NodeConfig,
     node: NodeIncarnation,
@@ -450,11 +454,11 @@ impl NodeHandle {
             return Err(ApiError::CursorUnknown { after_seq, last_seq: head.last_seq });
         }
         let (items, receiver) = mpsc::channel(WATCH_WAITING_MAX);
-        let journal = self.inner.shared.store.clone();
-        // Subscribed before the first reading: what happens in between is sent, or read, but never missed.
-        let news = self.inner.shared.hub.subscribe(head.run_key);
+        let feeds = self.inner.feeds.clone();
+        // Seated before the first reading: what happens in between is sent, or read, but never missed.
+        let seat = feeds.sit(head.run_key);
         tokio::spawn(async move {
-            if let Err(error) = follow(journal.as_ref(), head.run_key, after_seq, news, &items).await {
+            if let Err(error) = follow(&feeds, head.run_key, after_seq, seat, &items).await {
                 let _ = items.send(Err(error)).await;
             }
         });

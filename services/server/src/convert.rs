@@ -14,16 +14,16 @@ use crate::api::{ErrorKind, Question, WatchItem};
 use crate::errors::Refusal;
 
 /// One event; the body is the exact bytes that were hashed.
-pub(crate) fn event(event: StoredEvent) -> v1::RunEvent {
+pub(crate) fn event(event: &StoredEvent) -> v1::RunEvent {
     v1::RunEvent {
         seq: event.seq,
         at_unix_micros: event.at.0,
         actor_id: event.actor.actor_id.to_string(),
         actor_role: event.actor.role.as_str().to_owned(),
         visibility: event.visibility.as_str().to_owned(),
-        kind: event.kind,
+        kind: event.kind.clone(),
         version: u32::from(event.version),
-        body_json: event.body.into(),
+        body_json: event.body.clone().into(),
         prev_hash: event.prev_hash.hex(),
         hash: event.hash.hex(),
     }
@@ -33,7 +33,7 @@ pub(crate) fn event(event: StoredEvent) -> v1::RunEvent {
 pub(crate) fn watched(item: WatchItem) -> v1::WatchRunResponse {
     use v1::watch_run_response::Item;
     let item = match item {
-        WatchItem::Event(stored) => Item::Event(event(stored)),
+        WatchItem::Event(stored) => Item::Event(event(&stored)),
         WatchItem::Progress { step_id, message, percent } => Item::Progress(v1::CallProgressLine {
             step_id: step_id.to_string(),
             message,

@@ -363,7 +363,7 @@ impl RunApi for FakeNode {
         }
         let (sender, receiver) = mpsc::channel(state.journal.len().max(1));
         for event in state.journal.iter().filter(|event| event.seq > after_seq) {
-            sender.try_send(Ok(WatchItem::Event(event.clone()))).unwrap();
+            sender.try_send(Ok(WatchItem::Event(Arc::new(event.clone())))).unwrap();
         }
         Ok(receiver)
     }

@@ -113,7 +113,7 @@ impl Runs {
         let mut head = Some((tenant.to_string(), run_key.to_string()));
         let messages = chunks(events).into_iter().map(move |chunk| {
             let (tenant_id, run_key) = head.take().unwrap_or_default();
-            let events = chunk.into_iter().map(convert::event).collect();
+            let events = chunk.iter().map(convert::event).collect();
             Ok(v1::ExportRunResponse { tenant_id, run_key, events })
         });
         Ok(stream::iter(messages).boxed())

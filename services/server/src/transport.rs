@@ -71,17 +71,10 @@ pub(crate) fn until<T: Send + 'static>(
             None => future::pending().await,
         }
     };
-    // The end of the items is the end of the stream; the end of the time is an error.
+    // The end of the items is the end of the stream, and so is the end of the time, with an error.
     let items = items.map(Some).chain(stream::iter([None]));
-    let ending = stream::once(over).map(|()| Some(Err(errors::to_status(&exceeded()))));
-    let mut over = false;
-    stream::select(items, ending)
-        .take_while(move |item| {
-            let goes_on = item.is_some() && !over;
-            over |= matches!(item, Some(Err(_)));
-            future::ready(goes_on)
-        })
-        .filter_map(future::ready)
+    let ending = stream::once(over).flat_map(|()| stream::iter([Some(Err(errors::to_status(&exceeded()))), None]));
+    stream::select(items, ending).take_while(|item| future::ready(item.is_some())).filter_map(future::ready)
 }
 
 fn exceeded() -> Refusal {

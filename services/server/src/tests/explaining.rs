@@ -79,12 +79,12 @@ async fn an_explanation_has_its_facts_for_machines_and_its_words_for_people() {
     let facts: Value = serde_json::from_slice(&found.explanation_json).unwrap();
     assert_eq!(
         (facts["runId"].as_str(), facts["status"].as_str()),
-        (Some(run_id(1).to_string().as_str()), Some("running"))
+        (Some(run_id(1).to_string().as_str()), Some("starting"))
     );
     for field in ["audits", "controls", "calls", "unknownCallIds"] {
         assert!(facts[field].is_array(), "{field}");
     }
-    assert!(found.text.contains("status     running"), "{}", found.text);
+    assert!(found.text.contains("status     starting"), "{}", found.text);
     let call = v1::ExplainRunRequest { call_id: run_id(5).to_string(), ..explain() };
     let refused = fixture.client.explain_run(call).await.unwrap_err();
     assert_eq!((refused.code(), reason(&refused).as_str()), (Code::NotFound, "no-such-call"));

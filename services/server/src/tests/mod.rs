@@ -7,6 +7,7 @@ mod explaining;
 mod fuzz;
 mod http;
 mod identity;
+mod private;
 mod raw;
 mod requests;
 mod transport;
@@ -20,6 +21,7 @@ use signalbox_domain::ids::{RunId, TenantId};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::clock::Ids;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
+use signalbox_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -68,12 +70,17 @@ async fn fixture() -> Fixture {
 
 /// A fixture whose watches let a reader go after it has stood still for this long.
 async fn fixture_with(stall: Duration) -> Fixture {
+    fixture_behind(stall, None).await
+}
+
+/// The same behind certificates; the fixture's own client knows nothing of them.
+async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture {
     let node = Arc::new(FakeNode::default());
     let edge = Edge {
         api: node.clone(),
         identity: Arc::new(Claims),
         ids: Arc::new(RandomIds),
-        tls: None,
+        tls,
         limits: ServeLimits { watches_max: WATCHES_MAX as usize, watch: WatchLimits { buffer: 2, stall } },
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -83,12 +90,8 @@ async fn fixture_with(stall: Duration) -> Fixture {
     let serving = tokio::spawn(serve_watched(listener, edge, watches.clone(), async {
         let _ = stopped.await;
     }));
-    let channel = Endpoint::try_from(format!("http://{address}"))
-        .unwrap()
-        .initial_stream_window_size(65_535)
-        .connect()
-        .await
-        .unwrap();
+    let channel =
+        Endpoint::try_from(format!("http://{address}")).unwrap().initial_stream_window_size(65_535).connect_lazy();
     let client = RunServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20);
     Fixture { node, client, channel, address, watches, stop: Some(stop), serving }
 }

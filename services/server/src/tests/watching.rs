@@ -1,5 +1,6 @@
 //! Watches: cursors, visibility, slow readers, draining; and health beside them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_domain::identity::Visibility;
@@ -82,7 +83,7 @@ async fn the_words_of_a_running_tool_are_shown_from_operators_of_the_tenant_up()
         let line =
             WatchItem::Progress { step_id: StepId::new("s1").unwrap(), message: "half".to_owned(), percent: Some(50) };
         feed.try_send(Ok(line)).unwrap();
-        feed.try_send(Ok(WatchItem::Event(event(1, Visibility::Customer)))).unwrap();
+        feed.try_send(Ok(WatchItem::Event(Arc::new(event(1, Visibility::Customer))))).unwrap();
         drop(feed);
         fixture.node.watch_from(source);
         let mut stream = fixture.client.watch_run(as_role(role, watch(0))).await.unwrap().into_inner();
@@ -95,7 +96,7 @@ async fn the_words_of_a_running_tool_are_shown_from_operators_of_the_tenant_up()
 async fn an_error_of_the_source_ends_the_watch_with_its_code_and_the_cursor() {
     let mut fixture = with_a_run().await;
     let (feed, source) = mpsc::channel(4);
-    feed.try_send(Ok(WatchItem::Event(event(1, Visibility::Customer)))).unwrap();
+    feed.try_send(Ok(WatchItem::Event(Arc::new(event(1, Visibility::Customer))))).unwrap();
     feed.try_send(Err(ApiError::Store(StoreError::Unavailable("away".to_owned())))).unwrap();
     fixture.node.watch_from(source);
     let mut stream = fixture.client.watch_run(watch(0)).await.unwrap().into_inner();
@@ -152,7 +153,7 @@ async fn the_number_of_open_watches_is_bounded() {
 async fn a_server_that_drains_ends_its_watches_with_a_cursor_and_then_itself() {
     let mut fixture = with_a_run().await;
     let (feed, source) = mpsc::channel(4);
-    feed.try_send(Ok(WatchItem::Event(event(1, Visibility::Customer)))).unwrap();
+    feed.try_send(Ok(WatchItem::Event(Arc::new(event(1, Visibility::Customer))))).unwrap();
     fixture.node.watch_from(source);
     let mut stream = fixture.client.watch_run(watch(0)).await.unwrap().into_inner();
     assert_eq!(next_seq(&mut stream).await, Some(1));

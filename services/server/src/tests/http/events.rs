@@ -1,5 +1,6 @@
 //! Watching by server-sent events, read by a parser of its own that follows the WHATWG rules.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -181,7 +182,7 @@ async fn no_text_can_put_fields_or_events_into_a_stream() {
         let mut event = event(index as u64 + 1, Visibility::Customer);
         // As a writer of another kind might: line ends between the tokens are JSON too.
         event.body = format!("{{\r\n\"text\":\r{}\n}}", json!(text)).into_bytes();
-        feed.try_send(Ok(WatchItem::Event(event))).unwrap();
+        feed.try_send(Ok(WatchItem::Event(Arc::new(event)))).unwrap();
         let line =
             WatchItem::Progress { step_id: StepId::new("s1").unwrap(), message: (*text).to_owned(), percent: None };
         feed.try_send(Ok(line)).unwrap();
@@ -212,7 +213,7 @@ async fn no_text_can_put_fields_or_events_into_a_stream() {
 async fn an_error_of_the_source_is_the_last_event_and_says_where_to_go_on() {
     let fixture = with_a_run().await;
     let (feed, source) = mpsc::channel(4);
-    feed.try_send(Ok(WatchItem::Event(event(1, Visibility::Customer)))).unwrap();
+    feed.try_send(Ok(WatchItem::Event(Arc::new(event(1, Visibility::Customer))))).unwrap();
     feed.try_send(Err(ApiError::Store(StoreError::Unavailable("away".to_owned())))).unwrap();
     fixture.node.watch_from(source);
     let seen = parse(&watch(&fixture, "", &[("x-request-id", "w-1")]).await.text());
@@ -280,7 +281,7 @@ async fn watches_over_both_edges_share_one_bound() {
 async fn a_server_that_drains_ends_its_streams_with_a_cursor_and_then_itself() {
     let mut fixture = with_a_run().await;
     let (feed, source) = mpsc::channel(4);
-    feed.try_send(Ok(WatchItem::Event(event(1, Visibility::Customer)))).unwrap();
+    feed.try_send(Ok(WatchItem::Event(Arc::new(event(1, Visibility::Customer))))).unwrap();
     fixture.node.watch_from(source);
     let address = fixture.address;
     let watching = tokio::spawn(async move { ask(address, "GET", &events(""), &[]).await });
