@@ -25,4 +25,6 @@ pub use watch::WatchLimits;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
+mod fake_governance;
+#[cfg(test)]
 mod tests;

@@ -22,3 +22,4 @@ mod secrets;
 mod submission;
 mod supervision;
 mod sweeping;
+mod watchers;

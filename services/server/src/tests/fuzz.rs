@@ -69,3 +69,36 @@ fn a_page_token_that_is_read_is_the_one_that_was_made() {
         vec![token(1).into_bytes(), token(u128::MAX).into_bytes()],
     );
 }
+
+#[test]
+fn a_watch_of_any_bytes_has_a_run_and_a_cursor_or_is_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::WatchRunRequest::decode(bytes) else { return };
+        let read: Result<signalbox_domain::ids::RunId, _> = validate::id("run_id", &request.run_id);
+        match read {
+            Ok(id) => assert_eq!(id.to_string().len(), 36),
+            Err(refusal) => assert!(format!("{refusal:?}").len() < 3_000, "{refusal:?}"),
+        }
+    }
+    let request = |after_seq| {
+        v1::WatchRunRequest { run_id: Uuid::from_u128(7).to_string(), after_seq }.encode_to_vec()
+    };
+    // The last is a cursor below zero, as a client that minds no types would send it.
+    let seeds = vec![request(0), request(12), request(u64::MAX), vec![0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]];
+    drive_over(Target { name: "watch-run-request", run, weight: 1 }, seeds);
+}
+
+#[test]
+fn a_deadline_of_any_bytes_is_a_time_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(value) = http::HeaderValue::from_bytes(bytes) else { return };
+        let mut headers = http::HeaderMap::new();
+        headers.insert("grpc-timeout", value);
+        match crate::transport::timeout_of(&headers) {
+            Ok(timeout) => assert!(timeout.is_some()),
+            Err(refusal) => assert_eq!(refusal.code(), "deadline-invalid"),
+        }
+    }
+    let seeds = ["1S", "99999999H", "0n", "20m", "7u", "3M"].map(|text| text.as_bytes().to_vec());
+    drive_over(Target { name: "grpc-timeout", run, weight: 1 }, seeds.into());
+}

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod duplicates;
+mod error_table;
 mod errors;
 mod explaining;
 mod fuzz;
@@ -31,6 +32,7 @@ use tonic_types::StatusExt;
 use uuid::Uuid;
 
 use self::identity::Claims;
+use crate::fake_governance::FakeGovernance;
 use crate::fake::{FakeNode, envelope};
 use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
 use crate::watch::WatchLimits;
@@ -78,6 +80,7 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
     let node = Arc::new(FakeNode::default());
     let edge = Edge {
         api: node.clone(),
+        governance: Arc::new(FakeGovernance::default()),
         identity: Arc::new(Claims),
         ids: Arc::new(RandomIds),
         tls,

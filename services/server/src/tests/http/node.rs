@@ -56,6 +56,7 @@ impl Served {
             inbox: store.clone(),
             leases: store.clone(),
             governance: store.clone(),
+            acts: store.clone(),
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(NoBus),
             tools: tools.clone(),
@@ -67,6 +68,7 @@ impl Served {
         let (node, _) = Node::start(NodeConfig::default(), ports).await.unwrap();
         let edge = Edge {
             api: Arc::new(node.clone()),
+            governance: Arc::new(node.clone()),
             identity: Arc::new(Claims),
             ids: Arc::new(RandomIds),
             tls: None,

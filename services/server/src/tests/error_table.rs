@@ -1,0 +1,247 @@
+//! Every error there is: each has its details, and each stands in the table of docs/grpc.md, which is made here.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use signalbox_domain::governance::budgeting::BudgetDenial;
+use signalbox_domain::governance::switching::SwitchDenial;
+use signalbox_domain::identity::Role;
+use signalbox_domain::ids::{ApprovalId, BranchId, RunId};
+use signalbox_domain::json::{Limits, parse_strict};
+use signalbox_domain::run::decide::Denial;
+use signalbox_domain::run::evolve::FoldError;
+use signalbox_domain::run::replay::ReplayError;
+use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::run::submission::{self, SubmissionError};
+use signalbox_ports::journal::StoreError;
+use signalbox_ports::sealing::SealError;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+use uuid::Uuid;
+
+use crate::api::{ApiError, ErrorKind};
+use crate::errors::{Refusal, code_of, http_status_of, to_status};
+
+fn run_id() -> RunId {
+    RunId::new(Uuid::from_u128(1))
+}
+
+/// One of each. A new variant does not compile until it has its example here.
+fn denials() -> Vec<Denial> {
+    let (status, approval) = (RunStatus::Running, ApprovalId::new(Uuid::from_u128(2)));
+    let first = Denial::RunTerminal(RunStatus::Killed);
+    let mut all = vec![first];
+    while let Some(last) = all.last() {
+        all.push(match last {
+            Denial::RunTerminal(_) => Denial::InvalidStatusForPause(status),
+            Denial::InvalidStatusForPause(_) => Denial::InvalidStatusForResume(status),
+            Denial::InvalidStatusForResume(_) => Denial::InvalidStatusForBranch(status),
+            Denial::InvalidStatusForBranch(_) => Denial::InvalidStatusForRetry(status),
+            Denial::InvalidStatusForRetry(_) => Denial::InvalidStatusForStep(status),
+            Denial::InvalidStatusForStep(_) => Denial::NoSuchBranch(BranchId::new("left").unwrap()),
+            Denial::NoSuchBranch(_) => Denial::NoSuchStep,
+            Denial::NoSuchStep => Denial::ForkWithoutFreshId,
+            Denial::ForkWithoutFreshId => Denial::OverrideNotAllowed("tenantId".to_owned()),
+            Denial::OverrideNotAllowed(_) => Denial::NotAuthorized { role: Role::Customer },
+            Denial::NotAuthorized { .. } => Denial::NotAnApprover(approval),
+            Denial::NotAnApprover(_) => Denial::StaleRevision { expected: 1, actual: 2 },
+            Denial::StaleRevision { .. } => Denial::NoSuchApproval(approval),
+            Denial::NoSuchApproval(_) => Denial::ApprovalClosed(approval),
+            Denial::ApprovalClosed(_) => Denial::ApprovalSubjectChanged(approval),
+            Denial::ApprovalSubjectChanged(_) => Denial::DecisionNotAllowed,
+            Denial::DecisionNotAllowed => Denial::ReasonRequired,
+            Denial::ReasonRequired => Denial::ReasonTooLong,
+            Denial::ReasonTooLong => break,
+        });
+    }
+    all
+}
+
+/// One of each kind of error; of those that hold others, one of each of these.
+fn errors() -> Vec<ApiError> {
+    let json = |text: &str| parse_strict(text.as_bytes(), Limits { bytes_max: 64, depth_max: 4 }).unwrap_err();
+    let mut all: Vec<ApiError> = denials().into_iter().map(ApiError::Denied).collect();
+    all.extend(
+        ["{", r#"{"a":1,"a":2}"#, "[[[[[[1]]]]]]", "9007199254740993"]
+            .map(|text| ApiError::Submission(SubmissionError::Json(json(text)))),
+    );
+    all.push(ApiError::Submission(SubmissionError::Json(json(&" ".repeat(65)))));
+    let plan = br#"{"rootAgentId":"ref.research","plan":[{"stepId":"s","kind":"wait","seconds":1,"sudo":1}]}"#;
+    all.push(ApiError::Submission(submission::parse(plan).unwrap_err()));
+    all.extend([
+        ApiError::Submission(SubmissionError::UnknownMode("x".to_owned())),
+        ApiError::Submission(SubmissionError::ModeNotAvailable("deep".to_owned())),
+        ApiError::Submission(SubmissionError::SecretInId("the step")),
+        ApiError::Submission(SubmissionError::BadBudget { index: 0, problem: "it is negative" }),
+        ApiError::Switch(SwitchDenial::ReachMissing),
+        ApiError::Switch(SwitchDenial::NoSuchSwitch("s".to_owned())),
+        ApiError::Switch(SwitchDenial::TooMany),
+        ApiError::Budget(BudgetDenial::BadReason),
+        ApiError::Budget(BudgetDenial::NoSuchBudget("b".to_owned())),
+        ApiError::Budget(BudgetDenial::StaleRevision { expected: 1, actual: 2 }),
+        ApiError::Unsealable(SealError::NoKey),
+        ApiError::Unsealable(SealError::UnknownKey("k".to_owned())),
+        ApiError::Replay(ReplayError::NoSuchPoint),
+        ApiError::Replay(ReplayError::Fold(FoldError { seq: 1, problem: "gap" })),
+        ApiError::Store(StoreError::Unavailable("away".to_owned())),
+        ApiError::Store(StoreError::Unknown("cut".to_owned())),
+        ApiError::Store(StoreError::Poison("large".to_owned())),
+        ApiError::Store(StoreError::BlobDamaged { sha256: "0".repeat(64) }),
+    ]);
+    let mut last = ApiError::DeniedBefore { code: "run-terminal".to_owned(), message: "no".to_owned() };
+    loop {
+        let next = match &last {
+            ApiError::DeniedBefore { .. } => ApiError::NoSuchRun("r".to_owned()),
+            ApiError::NoSuchRun(_) => ApiError::NoSuchApproval("a".to_owned()),
+            ApiError::NoSuchApproval(_) => ApiError::RunIdConflict(run_id()),
+            ApiError::RunIdConflict(_) => ApiError::CommandIdConflict("c".to_owned()),
+            ApiError::CommandIdConflict(_) => {
+                ApiError::ToolsNotConfigured(vec!["`memory.read`".to_owned(), "`web.fetch`".to_owned()])
+            }
+            ApiError::ToolsNotConfigured(_) => ApiError::ScopeMissing("tool:memory.read".to_owned()),
+            ApiError::ScopeMissing(_) => ApiError::CursorUnknown { after_seq: 9, last_seq: 3 },
+            ApiError::CursorUnknown { .. } => ApiError::OperatorsOnly("customer"),
+            ApiError::OperatorsOnly(_) => ApiError::Contended,
+            ApiError::Contended => ApiError::Overloaded { retry_after_ms: 2_500 },
+            ApiError::Overloaded { .. } => ApiError::Draining,
+            ApiError::Draining => ApiError::AnswerPending,
+            ApiError::AnswerPending => {
+                ApiError::JournalCorrupt { run_id: run_id(), seq: 4, problem: "gap".to_owned() }
+            }
+            ApiError::JournalCorrupt { .. } => ApiError::Internal("secret table".to_owned()),
+            // The last; and those above, which hold others.
+            ApiError::Internal(_)
+            | ApiError::Submission(_)
+            | ApiError::Denied(_)
+            | ApiError::Unsealable(_)
+            | ApiError::Replay(_)
+            | ApiError::Switch(_)
+            | ApiError::Budget(_)
+            | ApiError::Store(_) => break,
+        };
+        all.push(std::mem::replace(&mut last, next));
+    }
+    all.push(last);
+    all
+}
+
+#[test]
+fn every_error_carries_the_details_that_fit_it() {
+    for error in errors() {
+        let status = to_status(&Refusal::from(error.clone()));
+        let details = status.get_error_details();
+        let info = details.error_info().unwrap_or_else(|| panic!("{error:?} has no ErrorInfo"));
+        assert_eq!((info.reason.as_str(), info.domain.as_str()), (error.code(), "signalbox"), "{error:?}");
+        let waits = matches!(error.kind(), ErrorKind::Overloaded | ErrorKind::Unavailable);
+        assert_eq!(details.retry_info().is_some(), waits, "RetryInfo of {error:?}");
+        match status.code() {
+            Code::InvalidArgument => {
+                let bad = details.bad_request().unwrap_or_else(|| panic!("{error:?} has no BadRequest"));
+                assert!(bad.field_violations.iter().all(|violation| !violation.field.is_empty()), "{error:?}");
+            }
+            Code::FailedPrecondition => {
+                let failed = details.precondition_failure().unwrap_or_else(|| panic!("{error:?} fails no precondition"));
+                assert!(failed.violations.iter().all(|violation| violation.r#type == error.code()), "{error:?}");
+            }
+            Code::NotFound | Code::AlreadyExists => {
+                assert!(details.resource_info().is_some(), "{error:?} has no ResourceInfo");
+            }
+            Code::ResourceExhausted if error.kind() == ErrorKind::Overloaded => {
+                let quota = details.quota_failure().unwrap_or_else(|| panic!("{error:?} has no QuotaFailure"));
+                assert!(quota.violations.iter().all(|violation| !violation.subject.is_empty()), "{error:?}");
+            }
+            Code::Internal => {
+                assert!(details.request_info().is_some() && info.metadata.is_empty(), "{error:?}");
+                assert!(!status.message().contains("secret"), "{error:?}");
+            }
+            Code::PermissionDenied | Code::Aborted | Code::Unavailable | Code::DataLoss | Code::ResourceExhausted => {}
+            other => panic!("{error:?} is {other:?}"),
+        }
+    }
+    let tools = errors().into_iter().find(|error| matches!(error, ApiError::ToolsNotConfigured(_))).unwrap();
+    let failed = to_status(&tools.into()).get_details_precondition_failure().unwrap();
+    let subjects: Vec<_> = failed.violations.into_iter().map(|violation| violation.subject).collect();
+    assert_eq!(subjects, ["memory.read", "web.fetch"]);
+}
+
+/// Codes that the edges say by themselves, as their sources name them.
+fn codes_of_the_edges() -> BTreeMap<String, ErrorKind> {
+    const KINDS: [(&str, ErrorKind); 10] = [
+        ("Invalid", ErrorKind::Invalid),
+        ("NotFound", ErrorKind::NotFound),
+        ("Conflict", ErrorKind::Conflict),
+        ("PreconditionFailed", ErrorKind::PreconditionFailed),
+        ("PermissionDenied", ErrorKind::PermissionDenied),
+        ("Unconfigured", ErrorKind::Unconfigured),
+        ("Overloaded", ErrorKind::Overloaded),
+        ("Unavailable", ErrorKind::Unavailable),
+        ("Corrupt", ErrorKind::Corrupt),
+        ("Internal", ErrorKind::Internal),
+    ];
+    let mut codes = BTreeMap::new();
+    let mut folders = vec![signalbox_tests::root().join("services/server/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() && !path.ends_with("tests") {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let quoted = |rest: &str| rest.trim_start().strip_prefix('"')?.split_once('"').map(|(code, _)| code.to_owned());
+            for (name, kind) in KINDS {
+                let found = words.split(&format!("ErrorKind::{name},")).skip(1).filter_map(quoted);
+                codes.extend(found.map(|code| (code, kind)));
+            }
+            codes.extend(words.split("bad(").skip(1).filter_map(quoted).map(|code| (code, ErrorKind::Invalid)));
+        }
+    }
+    codes
+}
+
+fn table() -> String {
+    let mut rows: BTreeMap<String, (Code, u16)> = BTreeMap::new();
+    let of_nodes = errors().into_iter().map(|error| (error.code().to_owned(), error.kind()));
+    for (code, kind) in of_nodes.chain(codes_of_the_edges()) {
+        rows.insert(code.clone(), (code_of(&code, kind), http_status_of(&code, kind)));
+    }
+    let mut by_status: BTreeMap<(u16, String), Vec<String>> = BTreeMap::new();
+    for (code, (grpc, http)) in rows {
+        by_status.entry((http, screaming(grpc))).or_default().push(format!("`{code}`"));
+    }
+    let mut table = "| HTTP | gRPC | codes |\n| --- | --- | --- |\n".to_owned();
+    for ((http, grpc), codes) in by_status {
+        writeln!(table, "| {http} | `{grpc}` | {} |", codes.join(", ")).unwrap();
+    }
+    table
+}
+
+/// The name of a status as gRPC writes it.
+fn screaming(code: Code) -> String {
+    let mut name = String::new();
+    for (index, c) in format!("{code:?}").chars().enumerate() {
+        if index > 0 && c.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_uppercase());
+    }
+    name
+}
+
+#[test]
+fn the_table_of_errors_in_the_documentation_is_the_one_in_the_code() {
+    const BEGIN: &str = "<!-- errors: made by a test, UPDATE_ERRORS=1 -->\n";
+    const END: &str = "<!-- end of errors -->";
+    let path = signalbox_tests::root().join("docs/grpc.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the page has the mark");
+    let (_, after) = rest.split_once(END).expect("and its end");
+    let expected = format!("{before}{BEGIN}{}{END}{after}", table());
+    if std::env::var_os("UPDATE_ERRORS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(page == expected, "run this test once with UPDATE_ERRORS=1 and commit docs/grpc.md");
+}
