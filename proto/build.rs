@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files =
-        ["signalbox/v1/governance_service.proto", "signalbox/v1/run_service.proto", "signalbox/v1/tool_executor.proto"];
+    let files = [
+        "signalbox/v1/dashboard.proto",
+        "signalbox/v1/governance_service.proto",
+        "signalbox/v1/run_service.proto",
+        "signalbox/v1/tool_executor.proto",
+    ];
     for file in files {
         println!("cargo::rerun-if-changed={file}");
     }

@@ -5,6 +5,7 @@
 
 pub mod canonical;
 pub mod catalog;
+pub mod dashboard;
 pub mod feedback;
 pub mod governance;
 pub mod handoff;

@@ -1,58 +1,48 @@
 //! Lists of runs and of open approvals, from projections.
 
 use async_trait::async_trait;
-use signalbox_domain::ids::{ApprovalId, PipelineId, RunId, RunKey, TenantId};
-use signalbox_domain::run::append::{OpenApproval, RunProjection};
-use signalbox_domain::run::status::RunStatus;
-use signalbox_domain::time::UnixMicros;
+use signalbox_domain::dashboard::{DashboardCursor, DashboardEntry, DashboardFilter, RunCounts};
+use signalbox_domain::ids::{ApprovalId, RunId, TenantId};
+use signalbox_domain::run::append::OpenApproval;
+use signalbox_domain::time::{UnixMicros, UnixMs};
 
 use crate::journal::StoreError;
 
 /// Most rows a page may have.
-pub const PAGE_ROWS_MAX: usize = 200;
+pub const PAGE_ROWS_MAX: usize = signalbox_domain::dashboard::DASHBOARD_ROWS_MAX;
+
+/// Rows of one kind that a store looks at for one page. Beyond them it answers with what it has found, and where to go on:
+/// what is rare among very many runs is found in several pages, none of which is slow.
+pub const SCAN_ROWS_MAX: usize = 5_000;
 
 /// Most open questions `open_approvals` lists.
 pub const OPEN_APPROVALS_MAX: usize = 1_000;
 
-/// Which runs.
-#[derive(Debug, Clone, Default)]
-pub struct RunFilter {
-    /// Only runs in one of these; empty: all.
-    pub status: Vec<RunStatus>,
-    /// Only instances of this pipeline.
-    pub pipeline_id: Option<PipelineId>,
-    /// Only runs older than this one: the cursor, as the last row's key.
-    pub before: Option<RunKey>,
-    /// Most rows, up to [`PAGE_ROWS_MAX`]; 0: as many as a page may have.
-    pub limit: usize,
+/// Whose runs. It comes from the caller's credential, beside the filter, so that no filter reaches beyond it (I11).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// One tenant's.
+    Tenant(TenantId),
+    /// Everybody's: for operators of the whole installation.
+    AllTenants,
 }
 
-/// One run in a list.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunRow {
-    /// The internal key; newer runs have greater ones.
-    pub run_key: RunKey,
-    /// The public id.
-    pub run_id: RunId,
-    /// The pipeline.
-    pub pipeline_id: Option<PipelineId>,
-    /// The lead agent.
-    pub root_agent_id: String,
-    /// When it was submitted.
-    pub submitted_at: UnixMicros,
-    /// The last event.
-    pub last_seq: u64,
-    /// Its instant.
-    pub last_at: UnixMicros,
-    /// The rest.
-    pub projection: RunProjection,
+/// A page of runs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RunPage {
+    /// Newest first.
+    pub rows: Vec<DashboardEntry>,
+    /// Where to go on; `None` if nothing lies behind it. A page that goes on may have few rows, or none.
+    pub next: Option<DashboardCursor>,
 }
 
 /// Lists.
 #[async_trait]
 pub trait Directory: Send + Sync + 'static {
-    /// Runs of a tenant, newest first.
-    async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError>;
+    /// The runs that `filter_dashboard` gives, as they stand at `read_at`, newest first.
+    async fn runs(&self, scope: &Scope, filter: &DashboardFilter, read_at: UnixMicros) -> Result<RunPage, StoreError>;
+    /// How many runs are in each bucket, of those that were accepted at this instant or later.
+    async fn count_runs(&self, scope: &Scope, started_after: Option<UnixMs>) -> Result<RunCounts, StoreError>;
     /// Open questions of a tenant, oldest first, with the run each belongs to; at most [`OPEN_APPROVALS_MAX`].
     async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError>;
     /// The run of a tenant that asked a question, be it open, answered or lapsed; `None` if none of the tenant's ever did.

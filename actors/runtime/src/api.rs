@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use signalbox_domain::dashboard::FilterError;
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::switching::SwitchDenial;
 pub use signalbox_domain::identity::Caller;
-use signalbox_domain::ids::{RunId, StepId};
+use signalbox_domain::ids::{RunId, StepId, TenantId};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::envelope::ApprovalRecord;
+use signalbox_domain::run::progress::{CustomerSummary, ProgressKind};
 use signalbox_domain::run::replay::ReplayError;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::SubmissionError;
@@ -40,13 +42,33 @@ pub struct Question {
     pub may_decide: bool,
 }
 
+/// Whose runs are meant. Whatever is not the caller's own needs an operator of the whole installation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// The caller's tenant's.
+    Own,
+    /// This tenant's.
+    Of(TenantId),
+    /// Everybody's.
+    All,
+}
+
 /// What a watcher is sent.
 #[derive(Debug, Clone)]
 pub enum WatchItem {
     /// Something that happened; shared by all who watch.
     Event(Arc<StoredEvent>),
+    /// The same for a customer, with the run in words after it.
+    Told {
+        /// What happened.
+        event: Arc<StoredEvent>,
+        /// How the run stands then, if that could be made out.
+        summary: Option<Arc<CustomerSummary>>,
+    },
     /// What a running tool says: not part of the journal, never repeated.
     Progress {
+        /// The kind, which decides who is shown it.
+        kind: ProgressKind,
         /// The step.
         step_id: StepId,
         /// In words.
@@ -142,6 +164,12 @@ pub enum ApiError {
     /// Others changed the rules each time this was about to.
     #[error("the rules were changed by others again and again; try again")]
     Contended,
+    /// The filter of a list cannot be applied.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// Something that this credential may not see.
+    #[error("{0} is above the standing of this credential")]
+    AboveStanding(&'static str),
     /// The node has as many runs as it can carry.
     #[error("the node is full; try again in {retry_after_ms} ms")]
     Overloaded {
@@ -192,6 +220,8 @@ impl ApiError {
             Self::Budget(denial) => denial.code(),
             Self::OperatorsOnly(_) => "not-authorized",
             Self::Contended => "governance-contended",
+            Self::Filter(error) => error.code(),
+            Self::AboveStanding(_) => "not-authorized",
             Self::Overloaded { .. } => "overloaded",
             Self::Draining => "draining",
             Self::AnswerPending => "answer-pending",
@@ -204,7 +234,7 @@ impl ApiError {
     /// What kind it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Submission(_) => ErrorKind::Invalid,
+            Self::Submission(_) | Self::Filter(_) => ErrorKind::Invalid,
             Self::Denied(Denial::NotAuthorized { .. } | Denial::NotAnApprover(_)) => ErrorKind::PermissionDenied,
             Self::Denied(Denial::NoSuchApproval(_)) => ErrorKind::NotFound,
             Self::Denied(Denial::StaleRevision { .. }) => ErrorKind::Conflict,
@@ -238,7 +268,7 @@ impl ApiError {
             Self::NoSuchRun(_) | Self::NoSuchApproval(_) => ErrorKind::NotFound,
             Self::RunIdConflict(_) | Self::CommandIdConflict(_) => ErrorKind::Conflict,
             Self::ToolsNotConfigured(_) | Self::Unsealable(_) => ErrorKind::Unconfigured,
-            Self::ScopeMissing(_) | Self::OperatorsOnly(_) => ErrorKind::PermissionDenied,
+            Self::ScopeMissing(_) | Self::OperatorsOnly(_) | Self::AboveStanding(_) => ErrorKind::PermissionDenied,
             Self::Budget(denial) => match denial {
                 BudgetDenial::Senseless(_)
                 | BudgetDenial::BadScopeKey(_)

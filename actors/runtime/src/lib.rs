@@ -21,10 +21,11 @@ mod rollback;
 mod run;
 mod runs;
 mod sweeps;
+mod telling;
 mod values;
 mod watching;
 
-pub use api::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem};
+pub use api::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem, Whose};
 pub use node::{
     ArmedSwitch, BudgetHistory, BudgetStanding, DisarmedSwitch, Node, NodeConfig, NodeHandle, Ports, PutBudget,
     StartError, SwitchEffect, SwitchStanding,

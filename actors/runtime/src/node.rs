@@ -5,6 +5,7 @@ mod auditing;
 mod budgeting;
 mod claiming;
 mod commanding;
+mod dashboard;
 mod forking;
 mod governing;
 mod sealing;
@@ -21,6 +22,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::Grant;
 use signalbox_domain::governance::switching::SecondIdentity;
+use signalbox_domain::identity::Visibility;
 use signalbox_domain::ids::{NodeIncarnation, RunId, RunKey, TenantId};
 use signalbox_domain::run::advance::projection;
 use signalbox_domain::run::append::{NewEvent, RunHead};
@@ -37,7 +39,7 @@ use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{Clock, Ids};
-use signalbox_ports::directory::{Directory, RunFilter, RunRow};
+use signalbox_ports::directory::Directory;
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::{Created, Journal, NewRun, StoreError};
@@ -60,6 +62,7 @@ use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
 use crate::sweeps::{self, SweepsActor};
+use crate::telling::Tellers;
 use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
@@ -254,6 +257,7 @@ impl Node {
                 leases,
                 sweeps,
                 root,
+                tellers: Tellers::default(),
                 draining: AtomicBool::new(false),
             }),
         };
@@ -290,6 +294,7 @@ struct Inner {
     leases: ActorRef<leases::Msg>,
     sweeps: ActorRef<sweeps::Msg>,
     root: ActorRef<Msg>,
+    tellers: Tellers,
     draining: AtomicBool,
 }
 
@@ -437,11 +442,6 @@ impl NodeHandle {
         Ok(run)
     }
 
-    /// Runs of the caller's tenant, newest first.
-    pub async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError> {
-        Ok(self.inner.ports.directory.runs(&caller.tenant_id, filter).await?)
-    }
-
     /// The run's events after a cursor, then each new one as it happens. Ends after the run is closed.
     pub async fn watch(
         &self,
@@ -462,6 +462,9 @@ impl NodeHandle {
                 let _ = items.send(Err(error)).await;
             }
         });
+        if caller.actor.role.sees() == Visibility::Customer {
+            return Ok(self.inner.tellers.tell(self.inner.shared.store.clone(), head.run_key, receiver));
+        }
         Ok(receiver)
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use signalbox_domain::ids::RunKey;
+use signalbox_domain::run::progress::ProgressKind;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
@@ -54,7 +55,9 @@ pub(crate) async fn follow(
                 Ok(News::Event(_)) => {}
                 Ok(News::Progress { step_id, message, percent }) => {
                     let message = message.as_ref().to_owned();
-                    if items.send(Ok(WatchItem::Progress { step_id, message, percent })).await.is_err() {
+                    // As internal as the call it belongs to.
+                    let line = WatchItem::Progress { kind: ProgressKind::ToolCalled, step_id, message, percent };
+                    if items.send(Ok(line)).await.is_err() {
                         return Ok(());
                     }
                 }

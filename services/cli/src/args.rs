@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Connection;
 use crate::commands::{
-    ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DemoArgs, DoctorArgs,
+    ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs, DemoArgs, DoctorArgs,
     ExplainArgs, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ToolsCommand,
     VerifyArgs,
 };
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     /// Submits, watches and steers runs.
     #[command(subcommand)]
     Runs(RunsCommand),
+    /// Shows how many runs are where, and which kill switches are in force.
+    Dashboard(DashboardArgs),
     /// Shows and answers open questions.
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
@@ -137,6 +139,11 @@ mod tests {
             "signalbox approvals decide 0190d6a8-3c1e-7bbb-8f5e-000000000001 --skip --reason x",
             "signalbox verify journal.jsonl",
             "signalbox check ssrf",
+            "signalbox runs list --bucket attention --bucket suspended --cost-band high --latency-band stalled --agent a \
+             --family research --pipeline p --status running --since 2h --until 2026-11-30 --text x --warnings",
+            "signalbox runs list --warnings=false --all-tenants",
+            "signalbox runs counts --since 7d --tenant acme",
+            "signalbox dashboard --all-tenants",
             "signalbox explain 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox explain journal.jsonl 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox migrate --data d",
@@ -172,6 +179,8 @@ mod tests {
             format!("signalbox runs replay {ID} --at 0"),
             "signalbox runs list --limit 201".to_owned(),
             "signalbox runs list --limit 0".to_owned(),
+            "signalbox runs list --since yesterday".to_owned(),
+            "signalbox runs list --warnings=perhaps".to_owned(),
             format!("signalbox approvals decide {ID} --reason x"),
             format!("signalbox approvals decide {ID} --approve --reject --reason x"),
             "signalbox approvals list --output xml".to_owned(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use signalbox_proto::client::{ANSWER_BYTES_MAX, ClientError, ClientFiles, Connect, Wire};
+use signalbox_proto::v1::dashboard_service_client::DashboardServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use tonic::{Request, Status};
@@ -20,6 +21,9 @@ pub(crate) type Client = RunServiceClient<Wire>;
 
 /// The client of the governance service.
 pub(crate) type Governance = GovernanceServiceClient<Wire>;
+
+/// The client of the dashboard service.
+pub(crate) type Dashboard = DashboardServiceClient<Wire>;
 
 /// Where a server is looked for unless something else is said.
 pub(crate) const ADDR_DEFAULT: &str = "http://127.0.0.1:7420";
@@ -127,6 +131,11 @@ impl Connection {
     /// Connects, to manage switches, budgets and the audit journal.
     pub(crate) async fn governance(&self) -> Result<Governance, Failure> {
         Ok(Governance::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
+    /// Connects, for what operators see of many runs.
+    pub(crate) async fn dashboard(&self) -> Result<Dashboard, Failure> {
+        Ok(Dashboard::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
     /// Connects, for any service.

@@ -157,6 +157,7 @@ mod tests {
             body_json: r#"{"note":"ü \" \u0000"}"#.as_bytes().to_vec().into(),
             prev_hash: "0".repeat(64),
             hash: "a".repeat(64),
+            ..v1::RunEvent::default()
         }
     }
 

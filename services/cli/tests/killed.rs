@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use signalbox_domain::dashboard::DashboardFilter;
 use signalbox_domain::ids::TenantId;
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::event::{CallOutcome, RunEvent};
 use signalbox_domain::run::verify::verify;
+use signalbox_domain::time::UnixMicros;
 use signalbox_ports::clock::SystemClock;
-use signalbox_ports::directory::{Directory, RunFilter};
+use signalbox_ports::directory::{Directory, Scope};
 use signalbox_ports::journal::Journal;
 use signalbox_store::{Probe, SqliteOptions, SqliteStore};
 
@@ -100,8 +102,8 @@ fn hashes(folder: &Path) -> BTreeMap<String, String> {
 async fn journals(data: &Path) -> Vec<(signalbox_domain::ids::RunKey, Vec<StoredEvent>)> {
     let options = SqliteOptions { clock: Arc::new(SystemClock), ..SqliteOptions::default() };
     let store = SqliteStore::open(data, options).await.unwrap();
-    let tenant = TenantId::new("default").unwrap();
-    let rows = store.runs(&tenant, RunFilter { limit: 100, ..RunFilter::default() }).await.unwrap();
+    let own = Scope::Tenant(TenantId::new("default").unwrap());
+    let rows = store.runs(&own, &DashboardFilter::default(), UnixMicros(0)).await.unwrap().rows;
     let mut journals = Vec::new();
     for row in rows.iter().rev() {
         journals.push((row.run_key, store.read(row.run_key, 0, 1_000).await.unwrap()));

@@ -2,6 +2,7 @@
 
 pub use crate::governing::api::GovernanceApi;
 use async_trait::async_trait;
+use signalbox_domain::dashboard::{DashboardFilter, OperatorSnapshot, RunCounts};
 use signalbox_domain::ids::{ApprovalId, CommandId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::{CommandAnswer, OpenApproval};
 use signalbox_domain::run::chain::StoredEvent;
@@ -9,9 +10,10 @@ use signalbox_domain::run::decide::RunCommand;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::ApprovalDecision;
 use signalbox_domain::run::submission::Submission;
-use signalbox_ports::directory::{RunFilter, RunRow};
+use signalbox_domain::time::UnixMs;
+use signalbox_ports::directory::RunPage;
 use signalbox_runtime::NodeHandle;
-pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem};
+pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem, Whose};
 use tokio::sync::mpsc;
 
 /// A node, as its edge sees it. Every method acts within the caller's tenant: a foreign id answers exactly as one that
@@ -37,8 +39,17 @@ pub trait RunApi: Send + Sync + 'static {
     ) -> Result<Submitted, ApiError>;
     /// One run.
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError>;
-    /// Runs, newest first.
-    async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError>;
+    /// Runs, newest first. A page that goes on may have few rows, or none.
+    async fn list(&self, caller: &Caller, whose: Whose, filter: DashboardFilter) -> Result<RunPage, ApiError>;
+    /// How many runs are in each bucket, of those accepted at an instant or later. For operators.
+    async fn count_runs(
+        &self,
+        caller: &Caller,
+        whose: Whose,
+        started_after: Option<UnixMs>,
+    ) -> Result<RunCounts, ApiError>;
+    /// Counts per bucket and the switches in force (DSH-013). For operators.
+    async fn snapshot(&self, caller: &Caller, whose: Whose) -> Result<OperatorSnapshot, ApiError>;
     /// Open questions, oldest first.
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError>;
     /// One question, open or not.
@@ -120,8 +131,19 @@ impl RunApi for NodeHandle {
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
         self.get(caller, run_id).await
     }
-    async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError> {
-        self.list(caller, filter).await
+    async fn list(&self, caller: &Caller, whose: Whose, filter: DashboardFilter) -> Result<RunPage, ApiError> {
+        self.list(caller, whose, filter).await
+    }
+    async fn count_runs(
+        &self,
+        caller: &Caller,
+        whose: Whose,
+        started_after: Option<UnixMs>,
+    ) -> Result<RunCounts, ApiError> {
+        self.count_runs(caller, whose, started_after).await
+    }
+    async fn snapshot(&self, caller: &Caller, whose: Whose) -> Result<OperatorSnapshot, ApiError> {
+        self.snapshot(caller, whose).await
     }
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {
         self.approvals(caller).await

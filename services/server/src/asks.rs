@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use futures::Stream;
+use signalbox_domain::dashboard::{DashboardEntry, DashboardFilter};
 use signalbox_domain::identity::Visibility;
-use signalbox_domain::ids::{ApprovalId, CallId, CommandId, PipelineId, RunId, RunKey, TenantId};
+use signalbox_domain::ids::{ApprovalId, CallId, CommandId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::CommandAnswer;
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::RunEnvelope;
@@ -12,10 +13,9 @@ use signalbox_domain::run::event::ApprovalDecision;
 use signalbox_domain::run::evolve::FoldError;
 use signalbox_domain::run::explain::{Explanation, explain};
 use signalbox_domain::run::status::RunStatus;
-use signalbox_ports::directory::{PAGE_ROWS_MAX, RunFilter, RunRow};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::api::{ApiError, Caller, ErrorKind, WatchItem};
+use crate::api::{ApiError, Caller, ErrorKind, WatchItem, Whose};
 use crate::errors::{self, Refusal};
 use crate::page;
 use crate::service::Runs;
@@ -33,28 +33,19 @@ pub(crate) struct Steered {
 }
 
 impl Runs {
-    /// A page of the caller's runs, newest first, and the token of the next page; empty if there is none.
+    /// A page of runs, newest first, and the token of the next page; empty if there is none.
     pub(crate) async fn page(
         &self,
         caller: &Caller,
-        size: usize,
-        status: Vec<RunStatus>,
-        pipeline_id: Option<PipelineId>,
+        whose: Whose,
+        filter: DashboardFilter,
         token: &str,
-    ) -> Result<(Vec<RunRow>, String), Refusal> {
-        let listing = page::Listing { tenant: &caller.tenant_id, status: &status, pipeline: pipeline_id.as_ref() };
-        let before = page::read(token, listing)?;
-        // One row more than the page tells whether there is another page; the largest page has to guess.
-        let limit = (size + 1).min(PAGE_ROWS_MAX);
-        let filter = RunFilter { status: status.clone(), pipeline_id: pipeline_id.clone(), before, limit };
-        let mut rows = self.api.list(caller, filter).await?;
-        let more = rows.len() > size || (size == PAGE_ROWS_MAX && rows.len() == size);
-        rows.truncate(size);
-        let next = match rows.last() {
-            Some(last) if more => page::token(last.run_key, listing),
-            Some(_) | None => String::new(),
-        };
-        Ok((rows, next))
+    ) -> Result<(Vec<DashboardEntry>, String), Refusal> {
+        let context = page::context(&caller.tenant_id, &whose, &filter);
+        let filter = DashboardFilter { cursor: page::read(token, &context)?, ..filter };
+        let found = self.api.list(caller, whose, filter).await?;
+        let next = found.next.map(|place| page::token(place, &context)).unwrap_or_default();
+        Ok((found.rows, next))
     }
 
     /// A place among the watches that may be open at once.
@@ -75,7 +66,7 @@ impl Runs {
         let permit = self.watch_permit()?;
         let source = self.api.watch(caller, run_id, after_seq).await?;
         let relay = Relay {
-            sees: caller.actor.role.sees(),
+            subscriber: caller.clone(),
             after_seq,
             limits: self.watch_limits,
             draining: self.draining.clone(),
@@ -120,7 +111,9 @@ impl Runs {
         run_id: RunId,
     ) -> Result<(TenantId, RunKey, Vec<StoredEvent>), Refusal> {
         let (tenant, run_key, events) = self.api.export(caller, run_id).await?;
-        if events.iter().any(|event| event.visibility > caller.actor.role.sees()) {
+        // Customers are told of a run in words; a body names agents, tools and costs.
+        let sees = caller.actor.role.sees();
+        if sees == Visibility::Customer || events.iter().any(|event| event.visibility > sees) {
             return Err(above_standing("the whole journal of this run"));
         }
         Ok((tenant, run_key, events))

@@ -1,17 +1,22 @@
 //! Domain values out to their wire forms. The wire types stop at this crate.
 
+use signalbox_domain::dashboard::DashboardEntry;
 use signalbox_domain::ids::RunId;
-use signalbox_domain::run::append::OpenApproval;
+use signalbox_domain::run::advance::projection;
+use signalbox_domain::run::append::{OpenApproval, RunProjection};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::{ApprovalRecord, RunEnvelope};
 use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason, GuardedAction};
 use signalbox_domain::run::plan::ApprovalRequirement;
+use signalbox_domain::run::progress::{CustomerSummary, ProgressKind, progress_kind};
 use signalbox_domain::run::verify::Report;
-use signalbox_ports::directory::RunRow;
+use signalbox_domain::time::UnixMicros;
 use signalbox_proto::v1;
 
-use crate::api::{ErrorKind, Question, WatchItem};
+use crate::api::{Caller, ErrorKind, Question, WatchItem};
+use crate::asks::sees_envelope;
 use crate::errors::Refusal;
+use crate::listing;
 
 /// One event; the body is the exact bytes that were hashed.
 pub(crate) fn event(event: &StoredEvent) -> v1::RunEvent {
@@ -26,6 +31,8 @@ pub(crate) fn event(event: &StoredEvent) -> v1::RunEvent {
         body_json: event.body.clone().into(),
         prev_hash: event.prev_hash.hex(),
         hash: event.hash.hex(),
+        progress_kind: String::new(),
+        summary: None,
     }
 }
 
@@ -33,48 +40,66 @@ pub(crate) fn event(event: &StoredEvent) -> v1::RunEvent {
 pub(crate) fn watched(item: WatchItem) -> v1::WatchRunResponse {
     use v1::watch_run_response::Item;
     let item = match item {
-        WatchItem::Event(stored) => Item::Event(event(&stored)),
-        WatchItem::Progress { step_id, message, percent } => Item::Progress(v1::CallProgressLine {
+        WatchItem::Event(stored) => {
+            Item::Event(v1::RunEvent { progress_kind: kind_of(&stored).as_str().to_owned(), ..event(&stored) })
+        }
+        WatchItem::Told { event, summary } => Item::Event(told(&event, summary.as_deref())),
+        WatchItem::Progress { kind, step_id, message, percent } => Item::Progress(v1::CallProgressLine {
             step_id: step_id.to_string(),
             message,
             percent: percent.map(u32::from),
+            progress_kind: kind.as_str().to_owned(),
         }),
     };
     v1::WatchRunResponse { item: Some(item) }
 }
 
-/// A run in a list: without its envelope.
-pub(crate) fn row(row: RunRow) -> v1::Run {
-    v1::Run {
-        run_id: row.run_id.to_string(),
-        status: row.projection.status.as_str().to_owned(),
-        root_agent_id: row.root_agent_id,
-        pipeline_id: row.pipeline_id.map(|id| id.to_string()).unwrap_or_default(),
-        submitted_at_unix_micros: row.submitted_at.0,
-        last_seq: row.last_seq,
-        total_cost_micros: row.projection.total_cost_micros,
-        percent: u32::from(row.projection.percent),
-        waiting_for: row.projection.waiting_for.unwrap_or_default(),
-        closed: row.projection.closed,
-        envelope_json: Default::default(),
+/// The kind of progress an event is; one that this version cannot read is for operators.
+pub(crate) fn kind_of(stored: &StoredEvent) -> ProgressKind {
+    stored.event().map_or(ProgressKind::OperatorNote, |event| progress_kind(&event))
+}
+
+/// An event as a customer is told of it: in words alone.
+fn told(stored: &StoredEvent, summary: Option<&CustomerSummary>) -> v1::RunEvent {
+    v1::RunEvent {
+        seq: stored.seq,
+        at_unix_micros: stored.at.0,
+        visibility: stored.visibility.as_str().to_owned(),
+        kind: stored.kind.clone(),
+        version: u32::from(stored.version),
+        progress_kind: kind_of(stored).as_str().to_owned(),
+        summary: summary.map(|summary| v1::CustomerSummary {
+            headline: summary.headline.clone(),
+            percent: u32::from(summary.percent),
+            current_step: summary.current_step.clone().unwrap_or_default(),
+            waiting_for: summary.waiting_for.clone().unwrap_or_default(),
+        }),
+        ..v1::RunEvent::default()
+    }
+}
+
+/// A run as it stands, as a row of the list it would be in.
+pub(crate) fn entry(envelope: &RunEnvelope, read_at: UnixMicros) -> DashboardEntry {
+    DashboardEntry {
+        run_key: envelope.run_key,
+        run_id: envelope.run_id,
+        tenant_id: envelope.tenant_id.clone(),
+        root_agent_id: envelope.root_agent_id.clone(),
+        pipeline_id: envelope.pipeline_id.clone(),
+        started_at: envelope.submitted_at,
+        ended_at: envelope.finished_at,
+        last_seq: envelope.last_seq,
+        last_at: envelope.last_at,
+        read_at,
+        // Where it stands was said by whoever read the envelope.
+        projection: RunProjection { slow_at: None, ..projection(envelope) },
     }
 }
 
 /// A run as it stands; with its envelope if the caller may see what is in it.
-pub(crate) fn run(envelope: &RunEnvelope, with_envelope: bool) -> Result<v1::Run, Refusal> {
-    Ok(v1::Run {
-        run_id: envelope.run_id.to_string(),
-        status: envelope.status.as_str().to_owned(),
-        root_agent_id: envelope.root_agent_id.to_string(),
-        pipeline_id: envelope.pipeline_id.as_ref().map(ToString::to_string).unwrap_or_default(),
-        submitted_at_unix_micros: envelope.submitted_at.0,
-        last_seq: envelope.last_seq,
-        total_cost_micros: envelope.cost_ledger.total_cost_units.0,
-        percent: u32::from(envelope.percent()),
-        waiting_for: envelope.waiting_for().unwrap_or_default(),
-        closed: envelope.closed,
-        envelope_json: if with_envelope { envelope_json(envelope)?.into() } else { Default::default() },
-    })
+pub(crate) fn run(envelope: &RunEnvelope, read_at: UnixMicros, caller: &Caller) -> Result<v1::Run, Refusal> {
+    let envelope_json = if sees_envelope(caller) { envelope_json(envelope)?.into() } else { Default::default() };
+    Ok(v1::Run { envelope_json, ..listing::row(&entry(envelope, read_at), caller.actor.role) })
 }
 
 /// The envelope as JSON.

@@ -163,10 +163,12 @@ impl From<ApiError> for Refusal {
             ApiError::Switch(denial) => switch_details(refusal, &denial),
             ApiError::Budget(denial) => budget_details(refusal, &denial),
             ApiError::Replay(_) => refusal.with(DETAIL_FIELD, "at_seq"),
+            ApiError::Filter(error) => refusal.with(DETAIL_FIELD, error.field()),
             ApiError::JournalCorrupt { run_id, seq, .. } => {
                 refusal.with("runId", run_id.to_string()).with("seq", seq.to_string())
             }
             ApiError::DeniedBefore { .. }
+            | ApiError::AboveStanding(_)
             | ApiError::Draining
             | ApiError::OperatorsOnly(_)
             | ApiError::Contended

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use serde_json::Value;
+use signalbox_domain::dashboard::{DashboardEntry, DashboardFilter, OperatorSnapshot, RunCounts, filter_dashboard};
+use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::{Actor, Role, Visibility};
 use signalbox_domain::ids::{ActorId, AgentId, ApprovalId, CommandId, RunId, RunKey, StepId, TenantId, ToolId};
 use signalbox_domain::run::append::{CommandAnswer, OpenApproval, RunProjection};
@@ -17,11 +19,11 @@ use signalbox_domain::run::plan::{ApprovalRequirement, Plan};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::Submission;
 use signalbox_domain::time::{UnixMicros, UnixMs};
-use signalbox_ports::directory::{RunFilter, RunRow};
+use signalbox_ports::directory::RunPage;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::api::{ApiError, Caller, Question, RunApi, Submitted, WatchItem};
+use crate::api::{ApiError, Caller, Question, RunApi, Submitted, WatchItem, Whose};
 
 /// One event of a fake journal.
 pub(crate) fn event(seq: u64, visibility: Visibility) -> StoredEvent {
@@ -78,11 +80,40 @@ pub(crate) fn envelope(run_id: RunId, tenant: &TenantId, status: RunStatus) -> R
         grants: Vec::new(),
         run_budgets: Vec::new(),
         grant_uses: BTreeMap::new(),
+        has_warnings: false,
         end: None,
         finished_at: None,
         closed: status.is_terminal(),
         last_seq: 3,
         last_at: UnixMicros(9),
+    }
+}
+
+fn entry(run: &RunEnvelope) -> DashboardEntry {
+    DashboardEntry {
+        run_key: run.run_key,
+        run_id: run.run_id,
+        tenant_id: run.tenant_id.clone(),
+        root_agent_id: run.root_agent_id.clone(),
+        pipeline_id: None,
+        started_at: run.submitted_at,
+        ended_at: None,
+        last_seq: run.last_seq,
+        last_at: run.last_at,
+        read_at: run.last_at,
+        projection: RunProjection {
+            status: run.status,
+            closed: run.closed,
+            total_cost_micros: 1_500_000,
+            percent: 50,
+            waiting_for: None,
+            wake_at: None,
+            slow_at: None,
+            has_warnings: true,
+            words: String::new(),
+            open_approvals: Vec::new(),
+            killed_by: None,
+        },
     }
 }
 
@@ -96,7 +127,8 @@ struct State {
     submissions: Vec<Submission>,
     claims: Vec<TenantId>,
     commands: Vec<(CommandId, RunCommand)>,
-    filters: Vec<RunFilter>,
+    filters: Vec<(Whose, DashboardFilter)>,
+    armed: Vec<KillSwitch>,
     unready: bool,
     hanging: Option<Arc<()>>,
 }
@@ -157,8 +189,12 @@ impl FakeNode {
     pub(crate) fn commands(&self) -> Vec<(CommandId, RunCommand)> {
         self.0.lock().unwrap().commands.clone()
     }
-    /// Every filter of `list`.
-    pub(crate) fn filters(&self) -> Vec<RunFilter> {
+    /// This switch is in force.
+    pub(crate) fn arm(&self, switch: KillSwitch) {
+        self.0.lock().unwrap().armed.push(switch);
+    }
+    /// Every filter of `list`, and whose runs were meant.
+    pub(crate) fn filters(&self) -> Vec<(Whose, DashboardFilter)> {
         self.0.lock().unwrap().filters.clone()
     }
 
@@ -217,41 +253,40 @@ impl RunApi for FakeNode {
         self.find(caller, run_id)
     }
 
-    async fn list(&self, caller: &Caller, filter: RunFilter) -> Result<Vec<RunRow>, ApiError> {
+    async fn list(&self, caller: &Caller, whose: Whose, filter: DashboardFilter) -> Result<RunPage, ApiError> {
         let mut state = self.0.lock().unwrap();
         if let Some(refusal) = &state.refusal {
             return Err(refusal.clone());
         }
-        state.filters.push(filter.clone());
-        let rows = state
-            .runs
-            .values()
-            .rev()
-            .filter(|run| run.tenant_id == caller.tenant_id)
-            .filter(|run| filter.before.is_none_or(|before| run.run_key < before))
-            .filter(|run| filter.status.is_empty() || filter.status.contains(&run.status))
-            .take(filter.limit)
-            .map(|run| RunRow {
-                run_key: run.run_key,
-                run_id: run.run_id,
-                pipeline_id: None,
-                root_agent_id: run.root_agent_id.to_string(),
-                submitted_at: run.submitted_at,
-                last_seq: run.last_seq,
-                last_at: run.last_at,
-                projection: RunProjection {
-                    status: run.status,
-                    closed: run.closed,
-                    total_cost_micros: 1_500_000,
-                    percent: 50,
-                    waiting_for: None,
-                    wake_at: None,
-                    open_approvals: Vec::new(),
-                    killed_by: None,
-                },
-            })
-            .collect();
-        Ok(rows)
+        state.filters.push((whose, filter.clone()));
+        let own = state.runs.values().filter(|run| run.tenant_id == caller.tenant_id);
+        let entries: Vec<_> = own.map(entry).collect();
+        let rows: Vec<_> = filter_dashboard(&entries, &filter).into_iter().cloned().collect();
+        let last = rows.last().map(DashboardEntry::place);
+        let behind = DashboardFilter { cursor: last, limit: 1, ..filter };
+        let next = last.filter(|_| !filter_dashboard(&entries, &behind).is_empty());
+        Ok(RunPage { rows, next })
+    }
+
+    async fn count_runs(&self, caller: &Caller, whose: Whose, _: Option<UnixMs>) -> Result<RunCounts, ApiError> {
+        Ok(self.snapshot(caller, whose).await?.counts)
+    }
+
+    async fn snapshot(&self, caller: &Caller, whose: Whose) -> Result<OperatorSnapshot, ApiError> {
+        let state = self.0.lock().unwrap();
+        if let Some(refusal) = &state.refusal {
+            return Err(refusal.clone());
+        }
+        let own: Vec<_> = state.runs.values().filter(|run| run.tenant_id == caller.tenant_id).collect();
+        let counted =
+            RunStatus::ALL.map(|status| (status, own.iter().filter(|run| run.status == status).count() as u64));
+        Ok(OperatorSnapshot {
+            taken_at_unix_ms: UnixMs(9),
+            tenant_id: (whose != Whose::All).then(|| caller.tenant_id.clone()),
+            counts: RunCounts::of(&counted),
+            active_switches: state.armed.clone(),
+            governance_epoch: 4,
+        })
     }
 
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {

@@ -6,11 +6,13 @@
 pub mod api;
 mod asks;
 mod convert;
+mod dashboard;
 pub mod errors;
 mod governing;
 mod health;
 mod http;
 pub mod identity;
+mod listing;
 mod page;
 mod serve;
 mod service;

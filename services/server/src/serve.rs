@@ -8,6 +8,7 @@ use std::time::Duration;
 use signalbox_ports::clock::Ids;
 use signalbox_proto::v1;
 use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
+use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
 use signalbox_tls::{AcceptLimits, ServerTls, incoming};
 use tokio::net::TcpListener;
@@ -16,6 +17,7 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 
 use crate::api::{GovernanceApi, RunApi};
+use crate::dashboard::Dashboard;
 use crate::governing::Governing;
 use crate::identity::{Identify, IdentityNotConfigured, check_listen};
 use crate::service::Runs;
@@ -179,8 +181,11 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 2] =
-    [<RunServiceServer<Runs> as NamedService>::NAME, <GovernanceServiceServer<Governing> as NamedService>::NAME];
+const SERVICES: [&str; 3] = [
+    <RunServiceServer<Runs> as NamedService>::NAME,
+    <DashboardServiceServer<Dashboard> as NamedService>::NAME,
+    <GovernanceServiceServer<Governing> as NamedService>::NAME,
+];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
 fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) -> Result<Routes, ServeError> {
@@ -192,6 +197,10 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         draining: draining.clone(),
     };
     let governing = GovernanceServiceServer::new(governing)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let dashboard = Dashboard { api: edge.api.clone(), identity: edge.identity.clone() };
+    let dashboard = DashboardServiceServer::new(dashboard)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let runs = Arc::new(Runs {
@@ -211,6 +220,6 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     // What is no call of gRPC is HTTP's to answer, so the last word is HTTP's too.
-    let grpc = Routes::new(runs).add_service(governing).add_service(reflection).into_axum_router().reset_fallback();
+    let grpc = Routes::new(runs).add_service(governing).add_service(dashboard).add_service(reflection).into_axum_router().reset_fallback();
     Ok(Routes::from(grpc.merge(http)))
 }

@@ -58,19 +58,30 @@ pub(crate) fn page_size(asked: u32) -> Result<usize, Refusal> {
 
 /// Statuses by their wire strings, each once.
 pub(crate) fn statuses(texts: &[String]) -> Result<Vec<RunStatus>, Refusal> {
-    let mut statuses = Vec::new();
+    named("status", texts, &RunStatus::ALL, RunStatus::as_str)
+}
+
+/// Values of an enumeration by their wire strings, each once.
+pub(crate) fn named<T: Copy + PartialEq>(
+    field: &str,
+    texts: &[String],
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<Vec<T>, Refusal> {
+    let mut values = Vec::new();
     for text in texts {
-        let Some(status) = RunStatus::parse(text) else {
-            let known: Vec<_> = RunStatus::ALL.iter().map(|s| s.as_str()).collect();
+        let Some(value) = all.iter().copied().find(|value| name(*value) == text) else {
+            let known: Vec<_> = all.iter().map(|value| name(*value)).collect();
             let shown: String = text.chars().take(64).collect();
-            let message = format!("`{shown}` is no status; the statuses are {}", known.join(", "));
-            return Err(bad("status-unknown", "status", message));
+            let code = format!("{}-unknown", field.replace('_', "-"));
+            let message = format!("`{shown}` is none of the values of `{field}`: {}", known.join(", "));
+            return Err(bad(&code, field, message));
         };
-        if !statuses.contains(&status) {
-            statuses.push(status);
+        if !values.contains(&value) {
+            values.push(value);
         }
     }
-    Ok(statuses)
+    Ok(values)
 }
 
 /// A pipeline, or none.

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, future, stream};
 use signalbox_domain::identity::Visibility;
+use signalbox_domain::run::progress::should_deliver_to_subscriber;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::api::{ApiError, ErrorKind, WatchItem};
+use crate::api::{ApiError, Caller, ErrorKind, WatchItem};
 use crate::errors::{self, Refusal};
 
 /// What one watch may hold, and for how long a reader may stand still.
@@ -23,9 +24,9 @@ pub struct WatchLimits {
     pub stall: Duration,
 }
 
-/// One watch: what the caller may see, from which cursor on.
+/// One watch: who watches, from which cursor on.
 pub(crate) struct Relay {
-    pub(crate) sees: Visibility,
+    pub(crate) subscriber: Caller,
     pub(crate) after_seq: u64,
     pub(crate) limits: WatchLimits,
     pub(crate) draining: watch::Receiver<bool>,
@@ -70,9 +71,12 @@ impl Relay {
                 Ok(item) => item,
                 Err(error) => return Some(Refusal::from(error).with("afterSeq", cursor.to_string())),
             };
-            let seq = if let WatchItem::Event(event) = &item { Some(event.seq) } else { None };
-            if is_visible(&item, self.sees) {
-                match to_reader.send_timeout(item, self.limits.stall).await {
+            let seq = match &item {
+                WatchItem::Event(event) | WatchItem::Told { event, .. } => Some(event.seq),
+                WatchItem::Progress { .. } => None,
+            };
+            if let Some(visible) = visible(item, &self.subscriber) {
+                match to_reader.send_timeout(visible, self.limits.stall).await {
                     Ok(()) => {}
                     Err(mpsc::error::SendTimeoutError::Timeout(_)) => return Some(too_slow(cursor)),
                     Err(mpsc::error::SendTimeoutError::Closed(_)) => return None,
@@ -83,11 +87,22 @@ impl Relay {
     }
 }
 
-/// True if the caller may see it. A running tool's words are as internal as its call.
-fn is_visible(item: &WatchItem, sees: Visibility) -> bool {
+/// The item as the subscriber may see it, if at all: customers are told of an event in words alone.
+fn visible(item: WatchItem, subscriber: &Caller) -> Option<WatchItem> {
+    let visibility = match &item {
+        WatchItem::Event(event) | WatchItem::Told { event, .. } => event.visibility,
+        WatchItem::Progress { kind, .. } => kind.visibility(),
+    };
+    let (reader, tenant) = (subscriber.actor.role, &subscriber.tenant_id);
+    // The run was found in the subscriber's tenant.
+    if !should_deliver_to_subscriber(visibility, tenant, reader, tenant) {
+        return None;
+    }
     match item {
-        WatchItem::Event(event) => event.visibility <= sees,
-        WatchItem::Progress { .. } => sees >= Visibility::TenantOperator,
+        WatchItem::Event(event) if reader.sees() == Visibility::Customer => {
+            Some(WatchItem::Told { event, summary: None })
+        }
+        item => Some(item),
     }
 }
 

@@ -100,8 +100,8 @@ pub(crate) struct Batch {
     touched: BTreeSet<RunKey>,
     /// The events to write, stamped and hashed.
     pub(crate) events: Vec<StoredEvent>,
-    /// The dashboard columns to write.
-    pub(crate) projections: BTreeMap<RunKey, RunProjection>,
+    /// The dashboard columns to write, and the instant of the last event that they show.
+    pub(crate) projections: BTreeMap<RunKey, (RunProjection, UnixMicros)>,
     /// The answers to write.
     pub(crate) answered: Vec<(RunKey, CommandId, CommandAnswer)>,
     booked: BTreeSet<BudgetId>,
@@ -186,7 +186,7 @@ impl Batch {
             run.head = accepted.head.clone();
             if let Some(projection) = &accepted.projection {
                 run.wake_at = projection.wake_at;
-                self.projections.insert(entry.run_key, projection.clone());
+                self.projections.insert(entry.run_key, (projection.clone(), run.head.last_at));
             }
         }
         self.touched.insert(entry.run_key);
@@ -210,7 +210,7 @@ impl Batch {
 
     /// The questions that are open in the runs whose dashboard is to be written: these and no others.
     pub(crate) fn open_approvals(&self) -> Vec<(RunKey, &TenantId, &OpenApproval)> {
-        let open = self.projections.iter().filter_map(|(key, projection)| {
+        let open = self.projections.iter().filter_map(|(key, (projection, _))| {
             let run = self.runs.get(key)?.as_ref().ok()?;
             Some(projection.open_approvals.iter().map(|approval| (*key, &run.head.tenant_id, approval)))
         });

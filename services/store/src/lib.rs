@@ -9,6 +9,7 @@ mod acts;
 mod batch;
 mod blobs;
 mod cells;
+mod dashboard;
 mod governance;
 mod inspect;
 mod open_error;

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
+use signalbox_domain::dashboard::DashboardEntry;
 use signalbox_domain::governance::budget::{Meter, MeteredBudget};
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
@@ -13,7 +14,6 @@ use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::append::{RunHead, RunProjection};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
 use signalbox_domain::time::{UnixMicros, UnixMs};
-use signalbox_ports::directory;
 use signalbox_ports::inbox::{CommandClass, InboxCommand};
 use signalbox_ports::journal::StoreError;
 use uuid::Uuid;
@@ -232,16 +232,20 @@ pub(crate) fn readable<T>(what: &str, row: Result<T, String>) -> Option<T> {
 }
 
 /// A run in a list.
-pub(crate) fn listed_run(row: &impl Cells) -> Result<directory::RunRow, String> {
-    let pipeline_id = row.text_or_null("pipeline_id")?.map(PipelineId::new).transpose();
-    Ok(directory::RunRow {
+pub(crate) fn listed_run(row: &impl Cells, read_at: UnixMicros) -> Result<DashboardEntry, String> {
+    let invalid = |error: signalbox_domain::ids::IdError| error.to_string();
+    let words = String::from_utf8(row.bytes("words")?.to_vec()).map_err(|_| "`words` is not UTF-8")?;
+    Ok(DashboardEntry {
         run_key: RunKey::new(row.id("run_key")?),
         run_id: RunId::new(row.id("run_id")?),
-        pipeline_id: pipeline_id.map_err(|error| error.to_string())?,
-        root_agent_id: row.text("root_agent_id")?.to_owned(),
-        submitted_at: UnixMicros(row.int("submitted_at")?),
+        tenant_id: TenantId::new(row.text("tenant")?).map_err(invalid)?,
+        root_agent_id: AgentId::new(row.text("root_agent_id")?).map_err(invalid)?,
+        pipeline_id: row.text_or_null("pipeline_id")?.map(PipelineId::new).transpose().map_err(invalid)?,
+        started_at: UnixMicros(row.int("submitted_at")?),
+        ended_at: row.int_or_null("ended_at")?.map(UnixMicros),
         last_seq: count(row, "last_seq")?,
         last_at: UnixMicros(row.int("last_at")?),
+        read_at,
         projection: RunProjection {
             status: word(row, "status")?,
             closed: row.flag("closed")?,
@@ -249,6 +253,9 @@ pub(crate) fn listed_run(row: &impl Cells) -> Result<directory::RunRow, String> 
             percent: number(row, "percent")?,
             waiting_for: row.prose_or_null("waiting_for")?,
             wake_at: row.int_or_null("wake_at_ms")?.map(UnixMs),
+            slow_at: row.int_or_null("slow_at_ms")?.map(UnixMs),
+            has_warnings: row.flag("warned")?,
+            words,
             open_approvals: json(row, "open_approvals")?,
             // One that is no id names no switch that could be shown.
             killed_by: row.text_or_null("killed_by")?.and_then(|id| SwitchId::new(id).ok()),

@@ -7,11 +7,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use signalbox_domain::dashboard::{DashboardEntry, DashboardFilter};
 use signalbox_domain::run::append::{Entry, Release, RunHead, RunProjection, pending_of};
 use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::time::UnixMicros;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::conformance::world::*;
-use signalbox_ports::directory::{Directory, RunFilter};
+use signalbox_ports::directory::{Directory, Scope};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{CommandClass, Delivered, Inbox};
 use signalbox_ports::journal::{AppendError, Appended, AskOutcome, Created, Journal, StoreError};
@@ -53,6 +55,12 @@ async fn create(store: &SqliteStore, number: u64) -> RunHead {
         Created::New { head, .. } => head,
         Created::Exists(head) => panic!("run {} exists", head.run_key),
     }
+}
+
+/// The runs of `acme`.
+async fn listing(store: &SqliteStore) -> Vec<DashboardEntry> {
+    let own = Scope::Tenant(tenant("acme"));
+    store.runs(&own, &DashboardFilter::default(), UnixMicros(0)).await.unwrap().rows
 }
 
 /// A request to admit call `number` by a writer that has seen every governance change.
@@ -146,7 +154,7 @@ async fn a_reopened_store_has_everything() {
     assert_eq!(store.budgets().await.unwrap()[0].meter.reserved, cost(4).iter().next().unwrap().1);
     assert_eq!(store.pending(head.run_key).await.unwrap(), (vec![command(1, CommandClass::Control)], 1));
     assert_eq!(store.snapshot(head.run_key, 1).await.unwrap(), Some((2, b"state".to_vec())));
-    let rows = store.runs(&tenant("acme"), RunFilter::default()).await.unwrap();
+    let rows = listing(&store).await;
     assert_eq!(rows[0].projection, said);
     let found = store.find(&tenant("acme"), head.run_id).await.unwrap().unwrap();
     assert_eq!((found.last_seq, found.last_hash, found.owner), (3, head.last_hash, Some(node(1))));
@@ -228,11 +236,11 @@ async fn a_damaged_row_of_a_run_is_reported_while_other_runs_of_its_batch_go_on(
     assert_eq!(*run, damaged.run_key);
     assert!(answers[1].is_ok());
     assert_eq!(store.head(damaged.run_key).await.unwrap_err().code(), "journal-corrupt");
-    let listed = store.runs(&tenant("acme"), RunFilter::default()).await.unwrap();
+    let listed = listing(&store).await;
     assert_eq!(listed.len(), 2, "a list needs no hash");
     execute(&dir, "UPDATE run_dashboard SET status = 'unheard-of' WHERE run_key = (SELECT min(run_key) FROM runs)")
         .await;
-    let listed = store.runs(&tenant("acme"), RunFilter::default()).await.unwrap();
+    let listed = listing(&store).await;
     assert_eq!(listed.iter().map(|row| row.run_key).collect::<Vec<_>>(), [healthy.run_key]);
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::dashboard::dashboard_words;
 use crate::ids::SwitchId;
 use crate::run::append::{NewEvent, RunProjection};
 use crate::run::call::KILLED_BY_SWITCH;
@@ -13,6 +14,9 @@ use crate::run::plan::{Step, StepKind};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
 use crate::time::UnixMs;
+
+/// What a run waits for whose tools take long, in words.
+pub const WAITS_FOR_A_TOOL: &str = "a long step to finish";
 
 /// Every event that is due at `now`, in order; empty if there is none. Applying them leaves nothing due.
 pub fn advance(run: &RunEnvelope, now: UnixMs) -> Vec<NewEvent> {
@@ -168,6 +172,9 @@ pub fn projection(run: &RunEnvelope) -> RunProjection {
         percent: run.percent(),
         waiting_for: run.waiting_for(),
         wake_at: next_wake(run),
+        slow_at: run.slow_at(),
+        has_warnings: run.has_warnings,
+        words: dashboard_words(run),
         open_approvals: run.approvals.iter().filter(|a| a.is_open()).map(|a| a.open_row()).collect(),
         killed_by: run.end.as_ref().filter(|end| end.code.as_deref() == Some(KILLED_BY_SWITCH)).and_then(|end| {
             let id = end.blamed_id.as_deref()?;
@@ -188,7 +195,7 @@ impl RunEnvelope {
         let text = match self.status {
             RunStatus::AwaitingApproval => "a decision",
             RunStatus::AwaitingBranchSelection => "a choice of branch",
-            RunStatus::AwaitingTool => "a long step to finish",
+            RunStatus::AwaitingTool => WAITS_FOR_A_TOOL,
             RunStatus::Paused => match self.pause_cause() {
                 Some(crate::run::event::PauseCause::Quota) => "a larger budget",
                 Some(crate::run::event::PauseCause::Throttle) => "its turn",

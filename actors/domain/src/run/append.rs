@@ -150,6 +150,12 @@ pub struct RunProjection {
     pub waiting_for: Option<String>,
     /// When the run wants to be woken.
     pub wake_at: Option<UnixMs>,
+    /// When the run counts as waiting for a tool, if nothing happens until then.
+    pub slow_at: Option<UnixMs>,
+    /// True once a budget came near its limit or a tool used more than it had reserved.
+    pub has_warnings: bool,
+    /// What the run can be found by (`dashboard::dashboard_words`).
+    pub words: String,
     /// Questions that are open.
     pub open_approvals: Vec<OpenApproval>,
     /// The switch that killed it, if one did.

@@ -27,7 +27,7 @@ use crate::run::step::StepState;
 use crate::time::{UnixMicros, UnixMs};
 
 /// Bump when `evolve` changes what it makes of the same events: snapshots of another version are thrown away.
-pub const FOLD_VERSION: u32 = 2;
+pub const FOLD_VERSION: u32 = 3;
 
 /// A run as it stands after some event of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,6 +112,9 @@ pub struct RunEnvelope {
     pub run_budgets: Vec<MeteredBudget>,
     /// Calls made under each grant, for `maxCalls`.
     pub grant_uses: BTreeMap<GrantId, u64>,
+    /// True once a budget came near its limit or went beyond it, or a tool used more than it had reserved (DSH-005).
+    #[serde(default)]
+    pub has_warnings: bool,
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<RunFinished>,

@@ -13,8 +13,8 @@ use crate::run::chain::StoredEvent;
 use crate::run::envelope::{ApprovalRecord, Checkpoint, Decision, Hold, RunEnvelope, RunToolCallRecord, StageEvidence};
 use crate::run::event::{
     ApprovalDecision, ApprovalReason, ApprovalRequested, ArtifactRef, CallOutcome, CallPending, CallRefused,
-    CallSettled, ControlApplied, ControlEffect, DecisionLabel, Evidence, LateEvidence, Reservation, RunEvent,
-    RunFinished, RunSubmitted, StoredValue,
+    CallSettled, ControlApplied, ControlEffect, DecisionLabel, Evidence, GovernanceAudited, LateEvidence, Reservation,
+    RunEvent, RunFinished, RunSubmitted, StoredValue,
 };
 use crate::run::settle::ABSTAINED;
 use crate::run::status::RunStatus;
@@ -114,6 +114,7 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
             .map(|budget| MeteredBudget { budget: budget.clone(), meter: Meter::default() })
             .collect(),
         grant_uses: BTreeMap::new(),
+        has_warnings: false,
         end: None,
         finished_at: None,
         closed: false,
@@ -189,7 +190,10 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
             run.set_step(step_id, StepState::Done { output: None, branch_id: None });
         }
         RunEvent::ControlApplied(control) => control_applied(run, control),
-        RunEvent::GovernanceAudited(_) => {}
+        RunEvent::GovernanceAudited(audited) => {
+            run.has_warnings |=
+                matches!(**audited, GovernanceAudited::Budget { .. } | GovernanceAudited::Overshoot { .. });
+        }
         RunEvent::RunFinished(end) => run_finished(run, at, end),
         RunEvent::RunClosed {} => run.closed = true,
     }
@@ -197,6 +201,7 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
 }
 
 fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
+    run.has_warnings |= !pending.budget_warnings.is_empty();
     run.set_step(&pending.step_id, StepState::InFlight { call_id: pending.call_id });
     *run.grant_uses.entry(pending.grant_id.clone()).or_default() += 1;
     let now = pending.requested_at_unix_ms.0.div_euclid(1_000);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::identity::{Role, Visibility};
 use crate::ids::TenantId;
 use crate::run::envelope::RunEnvelope;
-use crate::run::event::{ControlEffect, RunEvent};
+use crate::run::event::{ControlEffect, GovernanceAudited, RunEvent};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
 
@@ -50,26 +50,28 @@ pub enum ProgressKind {
 }
 
 impl ProgressKind {
-    /// All seventeen, in the order of DSH-009.
-    pub const ALL: [Self; 17] = [
-        Self::RunQueued,
-        Self::RunStarted,
-        Self::StepStarted,
-        Self::StepFinished,
-        Self::ToolCalled,
-        Self::ToolResult,
-        Self::ApprovalRequested,
-        Self::BranchOffered,
-        Self::Handoff,
-        Self::BudgetWarning,
-        Self::Throttled,
-        Self::Narration,
-        Self::OutputReady,
-        Self::RunPaused,
-        Self::RunResumed,
-        Self::RunFinished,
-        Self::OperatorNote,
-    ];
+    /// The wire string.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RunQueued => "run_queued",
+            Self::RunStarted => "run_started",
+            Self::StepStarted => "step_started",
+            Self::StepFinished => "step_finished",
+            Self::ToolCalled => "tool_called",
+            Self::ToolResult => "tool_result",
+            Self::ApprovalRequested => "approval_requested",
+            Self::BranchOffered => "branch_offered",
+            Self::Handoff => "handoff",
+            Self::BudgetWarning => "budget_warning",
+            Self::Throttled => "throttled",
+            Self::Narration => "narration",
+            Self::OutputReady => "output_ready",
+            Self::RunPaused => "run_paused",
+            Self::RunResumed => "run_resumed",
+            Self::RunFinished => "run_finished",
+            Self::OperatorNote => "operator_note",
+        }
+    }
 
     /// How internal this kind is by default (DSH-010).
     pub const fn visibility(self) -> Visibility {
@@ -93,16 +95,50 @@ impl ProgressKind {
     }
 }
 
+/// All seventeen, in the order of DSH-009.
+pub const RUN_PROGRESS_KINDS: [ProgressKind; 17] = [
+    ProgressKind::RunQueued,
+    ProgressKind::RunStarted,
+    ProgressKind::StepStarted,
+    ProgressKind::StepFinished,
+    ProgressKind::ToolCalled,
+    ProgressKind::ToolResult,
+    ProgressKind::ApprovalRequested,
+    ProgressKind::BranchOffered,
+    ProgressKind::Handoff,
+    ProgressKind::BudgetWarning,
+    ProgressKind::Throttled,
+    ProgressKind::Narration,
+    ProgressKind::OutputReady,
+    ProgressKind::RunPaused,
+    ProgressKind::RunResumed,
+    ProgressKind::RunFinished,
+    ProgressKind::OperatorNote,
+];
+
+/// Each kind with how internal it is unless an event says otherwise, in the order of DSH-009 (DSH-010).
+pub const PROGRESS_VISIBILITY: [(ProgressKind, Visibility); 17] = {
+    let mut table = [(ProgressKind::RunQueued, Visibility::Customer); 17];
+    let mut index = 0;
+    while index < table.len() {
+        table[index] = (RUN_PROGRESS_KINDS[index], RUN_PROGRESS_KINDS[index].visibility());
+        index += 1;
+    }
+    table
+};
+
 /// The kind of progress an event of the journal is.
-pub const fn progress_kind(event: &RunEvent) -> ProgressKind {
+pub fn progress_kind(event: &RunEvent) -> ProgressKind {
     match event {
         RunEvent::RunSubmitted(_) => ProgressKind::RunQueued,
         RunEvent::RunStarted {} => ProgressKind::RunStarted,
         RunEvent::CallPending(_) | RunEvent::CallRedispatched { .. } => ProgressKind::ToolCalled,
         RunEvent::CallSettled(_) | RunEvent::CallRefused(_) => ProgressKind::ToolResult,
-        RunEvent::LateEvidence(_) | RunEvent::GovernanceAudited(_) | RunEvent::RunClosed {} => {
-            ProgressKind::OperatorNote
-        }
+        RunEvent::LateEvidence(_) | RunEvent::RunClosed {} => ProgressKind::OperatorNote,
+        RunEvent::GovernanceAudited(audited) => match **audited {
+            GovernanceAudited::Budget { .. } | GovernanceAudited::Overshoot { .. } => ProgressKind::BudgetWarning,
+            GovernanceAudited::KillSwitch { .. } => ProgressKind::OperatorNote,
+        },
         RunEvent::StepThrottled { .. } => ProgressKind::Throttled,
         RunEvent::StepSkipped { .. } | RunEvent::StepFailed { .. } | RunEvent::TimerFired { .. } => {
             ProgressKind::StepFinished
@@ -123,9 +159,14 @@ pub const fn progress_kind(event: &RunEvent) -> ProgressKind {
     }
 }
 
-/// Whether a subscriber is shown an event: its own tenant's, and not more internal than its standing (DSH-010).
-pub fn should_deliver(event: Visibility, event_tenant: &TenantId, role: Role, subscriber_tenant: &TenantId) -> bool {
-    event <= role.sees() && event_tenant == subscriber_tenant
+/// Whether a subscriber is shown something of a run: its own tenant's, and not more internal than its standing (DSH-010).
+pub fn should_deliver_to_subscriber(
+    visibility: Visibility,
+    run_tenant: &TenantId,
+    role: Role,
+    subscriber_tenant: &TenantId,
+) -> bool {
+    visibility <= role.sees() && run_tenant == subscriber_tenant
 }
 
 /// A run as its customer is told of it: no id of an agent or a tool, no cost (DSH-011).

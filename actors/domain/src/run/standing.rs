@@ -60,6 +60,16 @@ impl RunEnvelope {
         self.derived_status(now)
     }
 
+    /// When this run, if nothing happens, will be waiting for a tool and not be running any more.
+    pub fn slow_at(&self) -> Option<UnixMs> {
+        if self.status != RunStatus::Running {
+            return None;
+        }
+        let newest = self.open_calls().map(|call| call.requested_at_unix_ms).max()?;
+        let at = newest.plus_ms(AWAITING_TOOL_AFTER_MS);
+        (self.status_at(at) == RunStatus::AwaitingTool).then_some(at)
+    }
+
     fn derived_status(&self, now: UnixMs) -> RunStatus {
         let young = |call: &RunToolCallRecord| now.since(call.requested_at_unix_ms) < AWAITING_TOOL_AFTER_MS;
         let in_flight =

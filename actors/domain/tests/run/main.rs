@@ -10,6 +10,7 @@ mod branches;
 mod calls;
 mod charges;
 mod controls;
+mod dashboard;
 mod endings;
 mod explaining;
 mod forks;

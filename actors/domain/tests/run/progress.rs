@@ -6,7 +6,10 @@ use signalbox_domain::identity::{Role, Visibility};
 use signalbox_domain::ids::TenantId;
 use signalbox_domain::registry::AGENT_FAMILIES;
 use signalbox_domain::run::plan::Step;
-use signalbox_domain::run::progress::{ProgressKind, progress_kind, should_deliver, summarize_for_customer};
+use signalbox_domain::run::progress::{
+    PROGRESS_VISIBILITY, ProgressKind, RUN_PROGRESS_KINDS, progress_kind, should_deliver_to_subscriber,
+    summarize_for_customer,
+};
 use signalbox_domain::run::status::RunStatus;
 
 use crate::given::{Story, agent, answered, calling, failed, fork_in_the_road, gate, pause, tenant, tool};
@@ -35,11 +38,13 @@ const KINDS: [(&str, &str); 17] = [
 
 #[test]
 fn there_are_seventeen_kinds_of_progress() {
-    for (kind, (name, visibility)) in ProgressKind::ALL.into_iter().zip(KINDS) {
+    for (kind, (name, visibility)) in RUN_PROGRESS_KINDS.into_iter().zip(KINDS) {
         assert_eq!(serde_json::to_value(kind).unwrap(), name);
         assert!(name.bytes().all(|b| b == b'_' || b.is_ascii_lowercase()));
-        assert_eq!(kind.visibility().as_str(), visibility, "{name}");
+        assert_eq!((kind.as_str(), kind.visibility().as_str()), (name, visibility));
     }
+    let table = PROGRESS_VISIBILITY.map(|(kind, visibility)| (kind.as_str(), visibility.as_str()));
+    assert_eq!(table, KINDS);
     assert!(serde_json::from_value::<ProgressKind>(json!("debug")).is_err());
 }
 
@@ -54,12 +59,16 @@ fn a_subscriber_is_shown_what_is_at_or_below_its_rank_and_of_its_tenant() {
     let order = ["customer", "creator", "tenant-operator", "platform-operator"];
     let rank = |name: &str| order.iter().position(|known| *known == name).unwrap();
     let other = TenantId::new("other").unwrap();
-    for kind in ProgressKind::ALL {
+    for kind in RUN_PROGRESS_KINDS {
         for (role, sees) in ranks {
             let shown = rank(kind.visibility().as_str()) <= rank(sees);
-            assert_eq!(should_deliver(kind.visibility(), &tenant(), role, &tenant()), shown, "{kind:?} to {sees}");
+            assert_eq!(
+                should_deliver_to_subscriber(kind.visibility(), &tenant(), role, &tenant()),
+                shown,
+                "{kind:?} to {sees}"
+            );
             assert!(
-                !should_deliver(kind.visibility(), &other, role, &tenant()),
+                !should_deliver_to_subscriber(kind.visibility(), &other, role, &tenant()),
                 "{kind:?} of another tenant to {sees}"
             );
         }
@@ -79,7 +88,11 @@ fn events_between_operators_never_reach_customers() {
 #[test]
 fn an_operator_of_the_tenant_is_shown_every_event_of_its_runs() {
     for event in every_event() {
-        assert!(should_deliver(event.visibility(), &tenant(), Role::TenantOperator, &tenant()), "{}", event.encode().0);
+        assert!(
+            should_deliver_to_subscriber(event.visibility(), &tenant(), Role::TenantOperator, &tenant()),
+            "{}",
+            event.encode().0
+        );
     }
 }
 

@@ -5,6 +5,7 @@ use signalbox_domain::run::event::RunEvent;
 
 use super::world::*;
 use crate::clock::BootInstant;
+use crate::directory::Scope;
 use crate::inbox::CommandClass;
 use crate::journal::{Appended, AskOutcome};
 
@@ -30,8 +31,9 @@ pub async fn facts_commit_when_the_ask_is_refused(f: &Fixture) {
     assert_eq!(*refusal(&appended), AskRefusal::Stale { epoch: 1 });
     assert_eq!(f.journal.read(head.run_key, 1, 10).await.unwrap(), appended.events);
     assert_eq!(appended.events.iter().map(|e| e.event().unwrap()).collect::<Vec<_>>(), [fact("done").event]);
-    let rows = f.directory.runs(&head.tenant_id, Default::default()).await.unwrap();
-    assert_eq!(rows[0].projection.percent, 10);
+    let rows =
+        f.directory.runs(&Scope::Tenant(head.tenant_id.clone()), &Default::default(), head.last_at).await.unwrap();
+    assert_eq!(rows.rows[0].projection.percent, 10);
 }
 
 pub async fn an_admission_is_the_record_as_it_was_written(f: &Fixture) {

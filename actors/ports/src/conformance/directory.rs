@@ -1,5 +1,6 @@
 //! Lists show what the last append said.
 
+use signalbox_domain::dashboard::{DashboardCursor, DashboardFilter};
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::{ActorId, ApprovalId, PipelineId, RunKey, SwitchId};
 use signalbox_domain::run::append::{Entry, OpenApproval, RunProjection};
@@ -11,13 +12,14 @@ use signalbox_domain::time::UnixMs;
 
 use super::world::*;
 use crate::clock::Clock;
-use crate::directory::{PAGE_ROWS_MAX, RunFilter};
+use crate::directory::{PAGE_ROWS_MAX, Scope};
 use crate::journal::NewRun;
 
 impl Fixture {
-    async fn listed(&self, filter: RunFilter) -> Vec<RunKey> {
-        let rows = self.directory.runs(&tenant("acme"), filter).await.unwrap();
-        rows.iter().map(|row| row.run_key).collect()
+    async fn listed(&self, filter: DashboardFilter) -> Vec<RunKey> {
+        let own = Scope::Tenant(tenant("acme"));
+        let page = self.directory.runs(&own, &filter, self.clock.now_micros()).await.unwrap();
+        page.rows.iter().map(|row| row.run_key).collect()
     }
 }
 
@@ -32,13 +34,17 @@ pub async fn runs_are_listed_newest_first_in_pages(f: &Fixture) {
     }
     f.create(new_run("globex", 3)).await;
     let limit = usize::MAX;
-    assert_eq!(f.listed(RunFilter { limit, ..RunFilter::default() }).await, keys((5..count).rev()));
-    assert_eq!(f.listed(RunFilter::default()).await.len(), PAGE_ROWS_MAX);
-    assert_eq!(f.listed(RunFilter { limit: 2, ..RunFilter::default() }).await, keys([count - 1, count - 2]));
-    let before = Some(run_key("acme", 5));
-    assert_eq!(f.listed(RunFilter { before, limit, ..RunFilter::default() }).await, keys((0..5).rev()));
-    let foreign = f.directory.runs(&tenant("globex"), RunFilter::default()).await.unwrap();
-    assert_eq!(foreign.len(), 1);
+    assert_eq!(f.listed(DashboardFilter { limit, ..DashboardFilter::default() }).await, keys((5..count).rev()));
+    assert_eq!(f.listed(DashboardFilter::default()).await.len(), PAGE_ROWS_MAX);
+    assert_eq!(
+        f.listed(DashboardFilter { limit: 2, ..DashboardFilter::default() }).await,
+        keys([count - 1, count - 2])
+    );
+    let cursor = Some(DashboardCursor { started_at: f.clock.now_micros(), run_key: run_key("acme", 5) });
+    assert_eq!(f.listed(DashboardFilter { cursor, limit, ..DashboardFilter::default() }).await, keys((0..5).rev()));
+    let foreign = Scope::Tenant(tenant("globex"));
+    let foreign = f.directory.runs(&foreign, &DashboardFilter::default(), f.clock.now_micros()).await.unwrap();
+    assert_eq!((foreign.rows.len(), foreign.next), (1, None));
 }
 
 pub async fn runs_are_listed_by_status_and_pipeline(f: &Fixture) {
@@ -50,12 +56,12 @@ pub async fn runs_are_listed_by_status_and_pipeline(f: &Fixture) {
         }
         f.create(run).await;
     }
-    let by_status = |status: &[RunStatus]| RunFilter { status: status.to_vec(), ..RunFilter::default() };
+    let by_status = |status: &[RunStatus]| DashboardFilter { status: status.to_vec(), ..DashboardFilter::default() };
     assert_eq!(f.listed(by_status(&[RunStatus::Killed, RunStatus::Running])).await, keys([3, 1]));
     assert_eq!(f.listed(by_status(&[RunStatus::Queued])).await, []);
-    let of_pipeline = RunFilter { pipeline_id: Some(pipeline), ..RunFilter::default() };
+    let of_pipeline = DashboardFilter { pipeline_id: Some(pipeline), ..DashboardFilter::default() };
     assert_eq!(f.listed(of_pipeline.clone()).await, keys([3, 2]));
-    let both = RunFilter { status: vec![RunStatus::Completed], ..of_pipeline };
+    let both = DashboardFilter { status: vec![RunStatus::Completed], ..of_pipeline };
     assert_eq!(f.listed(both).await, keys([2]));
 }
 
@@ -130,13 +136,17 @@ pub async fn a_list_shows_what_the_last_append_said(f: &Fixture) {
         percent: 42,
         waiting_for: Some("approval of step `publish`".into()),
         wake_at: Some(UnixMs(77)),
+        slow_at: Some(UnixMs(78)),
+        has_warnings: true,
+        words: "ann\ntopic \u{2713}".into(),
         open_approvals: vec![approval(1, 5)],
         killed_by: Some(SwitchId::new("no-web").unwrap()),
     };
     let head = f.append(Entry { projection: Some(said.clone()), ..saying(&head, "asked") }).await.unwrap().head;
-    let rows = f.directory.runs(&tenant("acme"), RunFilter::default()).await.unwrap();
+    let own = Scope::Tenant(tenant("acme"));
+    let rows = f.directory.runs(&own, &DashboardFilter::default(), f.clock.now_micros()).await.unwrap().rows;
     let [row] = rows.as_slice() else { panic!("one run") };
     assert_eq!(row.projection, said);
     assert_eq!((row.run_key, row.run_id, row.last_seq, row.last_at), (head.run_key, head.run_id, 2, head.last_at));
-    assert_eq!((row.submitted_at, row.root_agent_id.as_str(), &row.pipeline_id), (submitted_at, "ref.research", &None));
+    assert_eq!((row.started_at, row.root_agent_id.as_str(), &row.pipeline_id), (submitted_at, "ref.research", &None));
 }

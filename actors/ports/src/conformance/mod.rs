@@ -15,6 +15,7 @@
 mod appends;
 mod asks;
 mod budgets;
+mod dashboard;
 mod directory;
 mod governance;
 mod inbox;
@@ -29,6 +30,7 @@ pub mod world;
 pub use appends::*;
 pub use asks::*;
 pub use budgets::*;
+pub use dashboard::*;
 pub use directory::*;
 pub use governance::*;
 pub use inbox::*;
@@ -116,6 +118,13 @@ macro_rules! store_conformance {
             an_open_approval_is_listed_until_it_is_decided,
             the_run_of_an_approval_is_found_by_its_tenant_also_after_it_was_decided,
             a_list_shows_what_the_last_append_said,
+            every_filter_finds_what_the_rule_finds,
+            each_field_of_a_filter_finds_its_rows_in_the_store,
+            a_filter_cannot_reach_beyond_its_scope,
+            a_run_that_is_over_keeps_the_instant_of_its_end,
+            words_are_found_as_bytes_whatever_is_in_them,
+            runs_are_counted_by_bucket_tenant_and_window,
+            a_cursor_is_a_place_also_where_no_run_is,
             of_twenty_calls_at_once_of_thirty_on_a_hundred_three_are_admitted,
             two_settlements_of_one_call_at_once_free_nobody_elses_reservation,
             an_ask_that_meets_a_change_is_admitted_before_it_or_not_at_all,

@@ -193,6 +193,9 @@ pub fn projection() -> RunProjection {
         percent: 0,
         waiting_for: None,
         wake_at: None,
+        slow_at: None,
+        has_warnings: false,
+        words: String::new(),
         open_approvals: vec![],
         killed_by: None,
     }

@@ -128,7 +128,7 @@ async fn ten_thousand_lines_of_progress_hold_up_neither_the_run_nor_those_who_wa
     let (mut seqs, mut lines) = (Vec::new(), 0);
     while let Some(item) = reads.recv().await {
         match item.unwrap() {
-            WatchItem::Event(event) => seqs.push(event.seq),
+            WatchItem::Event(event) | WatchItem::Told { event, .. } => seqs.push(event.seq),
             WatchItem::Progress { .. } => lines += 1,
         }
     }

@@ -5,6 +5,7 @@
 mod approvals;
 mod beside;
 mod control;
+mod dashboard;
 mod forks;
 mod governance;
 mod harness;

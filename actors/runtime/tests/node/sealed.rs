@@ -10,6 +10,7 @@ use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::blobs::Blobs as _;
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs};
 use signalbox_ports::tools::CallOrder;
+use signalbox_runtime::Whose;
 
 use crate::harness::{World, fresh_command, operator, submission, tool};
 
@@ -93,7 +94,10 @@ async fn without_a_key_a_submission_that_needs_one_is_refused_and_others_are_not
     assert_eq!(refused.code(), "sealing-key-missing");
     let told = refused.to_string();
     assert!(told.contains("$secret") && told.contains("[[sealingKeys]]") && !told.contains("FAKE"), "{told}");
-    assert!(world.node.list(&operator(), Default::default()).await.unwrap().is_empty(), "nothing was written");
+    assert!(
+        world.node.list(&operator(), Whose::Own, Default::default()).await.unwrap().rows.is_empty(),
+        "nothing was written"
+    );
     let run = world.submit(json!([{ "stepId": "r", "kind": "tool", "toolId": "memory.read", "args": {} }])).await;
     assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
 }

@@ -2,6 +2,7 @@ use serde_json::json;
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::RunId;
 use signalbox_domain::run::status::RunStatus;
+use signalbox_runtime::Whose;
 
 use crate::harness::{World, caller, chain, operator, step, submission, tool};
 
@@ -37,8 +38,8 @@ async fn a_missing_tool_comes_before_a_missing_scope_and_leaves_no_run() {
     assert!(error.to_string().contains("generate.audio"));
     let present = json!({ "rootAgentId": "ref.course-generation", "plan": chain("memory.read", 1) });
     assert_eq!(world.submit_as(&poor, present).await.unwrap_err().code(), "tool_scope_missing");
-    let all = signalbox_ports::directory::RunFilter { limit: 10, ..Default::default() };
-    assert!(world.node.list(&operator(), all).await.unwrap().is_empty());
+    let all = signalbox_domain::dashboard::DashboardFilter::default();
+    assert!(world.node.list(&operator(), Whose::Own, all).await.unwrap().rows.is_empty());
     // An optional step may name a tool that is absent: it is skipped.
     let mut optional = step("a", "generate.audio", &[]);
     optional["optional"] = json!(true);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use signalbox_domain::dashboard::{DashboardFilter, RunCounts};
 use signalbox_domain::governance::budget::{Budget, MeteredBudget};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{
@@ -13,9 +14,10 @@ use signalbox_domain::ids::{
 };
 use signalbox_domain::run::append::{CommandAnswer, Entry, OpenApproval, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::BootInstant;
-use signalbox_ports::directory::{Directory, RunFilter, RunRow};
+use signalbox_ports::directory::{Directory, RunPage, Scope};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{Delivered, Inbox, InboxCommand};
 use signalbox_ports::journal::{AppendError, Appended, Created, Journal, NewRun, StoreError};
@@ -225,8 +227,11 @@ impl Journal for Link {
 
 #[async_trait]
 impl Directory for Link {
-    async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
-        self.reads("runs", self.world.store.runs(tenant, filter)).await
+    async fn runs(&self, scope: &Scope, filter: &DashboardFilter, read_at: UnixMicros) -> Result<RunPage, StoreError> {
+        self.reads("runs", self.world.store.runs(scope, filter, read_at)).await
+    }
+    async fn count_runs(&self, scope: &Scope, started_after: Option<UnixMs>) -> Result<RunCounts, StoreError> {
+        self.reads("count-runs", self.world.store.count_runs(scope, started_after)).await
     }
     async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
         self.reads("open-approvals", self.world.store.open_approvals(tenant)).await

@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod export;
+mod listing;
 mod profiles;
 mod rehearse;
 mod runs;
@@ -30,6 +31,7 @@ pub(crate) use config::ConfigCommand;
 pub(crate) use demo::DemoArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
+pub(crate) use listing::DashboardArgs;
 pub(crate) use profiles::ProfilesCommand;
 pub(crate) use runs::RunsCommand;
 pub(crate) use serve::{ServeArgs, ToolsCommand};
@@ -62,6 +64,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Store(command) => store::run(command, out).await,
         Command::Explain(args) => explain::run(server, args, out).await,
         Command::Verify(args) => verify::run(server, args, out).await,
+        Command::Runs(RunsCommand::Counts(args)) => listing::counts(server.dashboard().await?, args, out).await,
+        Command::Dashboard(args) => listing::dashboard(server.dashboard().await?, args, out).await,
         Command::Runs(command) => runs::run(server.open().await?, command, out).await,
         Command::Approvals(command) => approvals::run(server.open().await?, command, out).await,
         Command::Switches(command) => switches::run(server.governance().await?, command, out).await,

@@ -12,10 +12,11 @@ use uuid::Uuid;
 
 use super::control::{self, ControlCommand};
 use super::view::{RunView, raw};
+use super::listing::{self, CountArgs, ListArgs};
 use super::{export, watch};
 use crate::client::{Client, timed};
 use crate::failure::Failure;
-use crate::output::{Out, cost, instant};
+use crate::output::{Out, cost, duration, instant};
 
 /// Largest file that is sent, in bytes: what a server takes at most.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -48,21 +49,13 @@ pub(crate) enum RunsCommand {
     },
     /// Lists runs, newest first.
     #[command(after_help = "Example:
-  signalbox runs list --status running --status awaiting_approval")]
-    List {
-        /// Only runs in this status; may be given more than once.
-        #[arg(long, value_name = "STATUS")]
-        status: Vec<String>,
-        /// Only instances of this pipeline.
-        #[arg(long, value_name = "PIPELINE")]
-        pipeline: Option<String>,
-        /// Most runs that are shown.
-        #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
-        limit: u32,
-        /// The token that the page before ended with.
-        #[arg(long, value_name = "TOKEN")]
-        page_token: Option<String>,
-    },
+  signalbox runs list --status running --status awaiting_approval
+  signalbox runs list --bucket attention --since 2h --text egress-denied")]
+    List(Box<ListArgs>),
+    /// How many runs are in each bucket.
+    #[command(after_help = "Example:
+  signalbox runs counts --since 7d")]
+    Counts(CountArgs),
     /// Follows a run until it has ended or waits for a decision. Exit code 0: completed; 1: ended otherwise, or interrupted;
     /// 3: waits for a decision.
     #[command(after_help = "Examples:
@@ -105,9 +98,9 @@ pub(crate) async fn run(client: Client, command: RunsCommand, out: &mut Out) -> 
     match command {
         RunsCommand::Submit { plan, run_id, watch } => submit(client, &plan, run_id, watch, out).await,
         RunsCommand::Get { id } => get(client, id, out).await,
-        RunsCommand::List { status, pipeline, limit, page_token } => {
-            list(client, status, pipeline, limit, page_token, out).await
-        }
+        RunsCommand::List(args) => listing::list(client, *args, out).await,
+        // Another service is asked for these, and `commands::run` has done so.
+        RunsCommand::Counts(_) => Err(Failure::usage("usage", "`runs counts` is asked of the dashboard service")),
         RunsCommand::Watch { id, after, through_decisions } => {
             watch::run(client, &id.to_string(), after, through_decisions, out).await
         }
@@ -150,13 +143,16 @@ async fn get(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure>
     out.fields(&[
         ("run", run.run_id.clone()),
         ("status", run.status.clone()),
+        ("bucket", run.bucket.clone()),
         ("because", ended.unwrap_or_default()),
         ("agent", run.root_agent_id.clone()),
         ("pipeline", run.pipeline_id.clone()),
         ("submitted", instant(run.submitted_at_unix_micros)),
         ("progress", format!("{} %", run.percent)),
         ("waiting for", run.waiting_for.clone()),
-        ("cost", cost(run.total_cost_micros).to_string()),
+        ("cost", banded(cost(run.total_cost_micros).to_string(), &run.cost_band)),
+        ("took", banded(duration(run.latency_ms), &run.latency_band)),
+        ("warnings", if run.has_warnings { "yes" } else { "" }.to_owned()),
         ("last event", run.last_seq.to_string()),
         ("closed", if run.closed { "yes" } else { "no" }.to_owned()),
     ])?;
@@ -166,48 +162,8 @@ async fn get(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure>
     }
 }
 
-/// Lists runs.
-async fn list(
-    mut client: Client,
-    status: Vec<String>,
-    pipeline: Option<String>,
-    limit: u32,
-    page_token: Option<String>,
-    out: &mut Out,
-) -> Result<(), Failure> {
-    let request = v1::ListRunsRequest {
-        status,
-        pipeline_id: pipeline.unwrap_or_default(),
-        page_size: limit,
-        page_token: page_token.unwrap_or_default(),
-    };
-    let page = client.list_runs(timed(request)).await?.into_inner();
-    if out.is_json() {
-        let runs = page.runs.iter().map(RunView::of).collect::<Result<Vec<_>, _>>()?;
-        let next = Some(page.next_page_token.as_str()).filter(|token| !token.is_empty());
-        return out.json(&json!({ "runs": runs, "nextPageToken": next }));
-    }
-    let rows: Vec<Vec<String>> = page
-        .runs
-        .into_iter()
-        .map(|run| {
-            vec![
-                run.run_id,
-                run.status,
-                format!("{} %", run.percent),
-                cost(run.total_cost_micros).to_string(),
-                instant(run.submitted_at_unix_micros),
-                if run.pipeline_id.is_empty() { run.root_agent_id } else { run.pipeline_id },
-                run.waiting_for,
-            ]
-        })
-        .collect();
-    let headings = ["RUN", "STATUS", "DONE", "COST", "SUBMITTED", "PIPELINE OR AGENT", "WAITING FOR"];
-    out.table_with(&headings, &["COST", "SUBMITTED", "PIPELINE OR AGENT", "WAITING FOR", "DONE"], &rows)?;
-    if !page.next_page_token.is_empty() {
-        out.line(&format!("more: --page-token {}", page.next_page_token))?;
-    }
-    Ok(())
+fn banded(figure: String, band: &str) -> String {
+    if band.is_empty() { figure } else { format!("{figure} ({band})") }
 }
 
 /// Shows a run as it stood.

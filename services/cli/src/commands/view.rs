@@ -26,6 +26,17 @@ pub(crate) struct RunView<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     waiting_for: &'a str,
     closed: bool,
+    bucket: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    cost_band: &'a str,
+    latency_band: &'a str,
+    latency_ms: u64,
+    has_warnings: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    family: &'a str,
+    tenant_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at_unix_micros: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     envelope: Option<&'a RawValue>,
 }
@@ -45,6 +56,14 @@ impl<'a> RunView<'a> {
             percent: run.percent,
             waiting_for: &run.waiting_for,
             closed: run.closed,
+            bucket: &run.bucket,
+            cost_band: &run.cost_band,
+            latency_band: &run.latency_band,
+            latency_ms: run.latency_ms,
+            has_warnings: run.has_warnings,
+            family: &run.family,
+            tenant_id: &run.tenant_id,
+            ended_at_unix_micros: run.ended_at_unix_micros,
             envelope,
         })
     }
@@ -60,10 +79,27 @@ pub(crate) struct EventView<'a> {
     actor_role: &'a str,
     visibility: &'a str,
     kind: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    progress_kind: &'a str,
     version: u32,
-    body: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<SummaryView<'a>>,
     prev_hash: &'a str,
     hash: &'a str,
+}
+
+/// A run as its customer is told of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SummaryView<'a> {
+    headline: &'a str,
+    percent: u32,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    current_step: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    waiting_for: &'a str,
 }
 
 impl<'a> EventView<'a> {
@@ -76,19 +112,42 @@ impl<'a> EventView<'a> {
             actor_role: &event.actor_role,
             visibility: &event.visibility,
             kind: &event.kind,
+            progress_kind: &event.progress_kind,
             version: event.version,
-            body: raw(&event.body_json)?,
+            body: if event.body_json.is_empty() { None } else { Some(raw(&event.body_json)?) },
+            summary: event.summary.as_ref().map(|summary| SummaryView {
+                headline: &summary.headline,
+                percent: summary.percent,
+                current_step: &summary.current_step,
+                waiting_for: &summary.waiting_for,
+            }),
             prev_hash: &event.prev_hash,
             hash: &event.hash,
         })
     }
 }
 
-/// An event as one line of text.
+/// An event as one line of text: what kind of progress it is, and what happened; for customers how the run stands now.
 pub(crate) fn event_line(event: &v1::RunEvent) -> String {
-    let words = RunEvent::decode(&event.kind, &event.body_json).map(|event| describe(&event)).unwrap_or_default();
-    let line = format!("{:>5}  {}  {:<19}  {words}", event.seq, instant(event.at_unix_micros), event.kind);
+    let words = match &event.summary {
+        Some(summary) => told(summary),
+        None => RunEvent::decode(&event.kind, &event.body_json).map(|event| describe(&event)).unwrap_or_default(),
+    };
+    // The kind of the event says more than that of the progress, and is what an operator looks up.
+    let kind = if event.summary.is_some() { &event.progress_kind } else { &event.kind };
+    let line = format!("{:>5}  {}  {kind:<19}  {words}", event.seq, instant(event.at_unix_micros));
     line.trim_end().to_owned()
+}
+
+fn told(summary: &v1::CustomerSummary) -> String {
+    let mut words = format!("{} {} %", summary.headline, summary.percent);
+    if !summary.current_step.is_empty() {
+        words.push_str(&format!(", {}", summary.current_step));
+    }
+    if !summary.waiting_for.is_empty() {
+        words.push_str(&format!(", waiting for {}", summary.waiting_for));
+    }
+    words
 }
 
 /// A line of a running call.
@@ -107,12 +166,20 @@ pub(crate) struct ProgressLine<'a> {
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     percent: Option<u32>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    progress_kind: &'a str,
 }
 
 impl<'a> ProgressView<'a> {
     /// The view of a line off the wire.
     pub(crate) fn of(line: &'a v1::CallProgressLine) -> Self {
-        Self { progress: ProgressLine { step_id: &line.step_id, message: &line.message, percent: line.percent } }
+        let progress = ProgressLine {
+            step_id: &line.step_id,
+            message: &line.message,
+            percent: line.percent,
+            progress_kind: &line.progress_kind,
+        };
+        Self { progress }
     }
 }
 

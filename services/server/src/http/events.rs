@@ -118,8 +118,12 @@ impl Watching {
         self.beat.reset();
         match item {
             Some(Ok(WatchItem::Event(event))) => Some(frame(Some(event.seq), None, &views::event(&event))),
-            Some(Ok(WatchItem::Progress { step_id, message, percent })) => {
-                let line = ProgressLine { step_id: step_id.to_string(), message, percent };
+            Some(Ok(WatchItem::Told { event, summary })) => {
+                Some(frame(Some(event.seq), None, &views::told(&event, summary.as_deref())))
+            }
+            Some(Ok(WatchItem::Progress { kind, step_id, message, percent })) => {
+                let progress_kind = kind.as_str();
+                let line = ProgressLine { step_id: step_id.to_string(), message, percent, progress_kind };
                 Some(frame(None, Some("progress"), &line))
             }
             Some(Err(refusal)) => {

@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use futures::stream;
 use serde_json::Value;
+use signalbox_domain::dashboard::DashboardFilter;
 use signalbox_domain::ids::{PipelineId, RunId};
 use signalbox_domain::run::chain::EventHash;
 use signalbox_domain::run::decide::RunCommand;
@@ -19,7 +20,7 @@ use super::shapes::{
     SubmittedRun,
 };
 use super::{idempotency, problem, read, views};
-use crate::api::{ApiError, Caller, Submitted};
+use crate::api::{ApiError, Caller, Submitted, Whose};
 use crate::asks::explained as explained_of;
 use crate::errors::{DETAIL_FIELD, Refusal};
 use crate::validate::{self, PAGE_SIZE_MAX, Steering, bad};
@@ -85,10 +86,11 @@ pub(super) fn list(call: Call) -> Answered {
         let asked = call.query.number("pageSize")?.unwrap_or(0);
         let size = validate::page_size(u32::try_from(asked).unwrap_or(PAGE_SIZE_MAX + 1))?;
         let status = validate::statuses(&call.query.all("status"))?;
-        let pipeline: Option<PipelineId> = validate::optional_id("pipelineId", call.query.text("pipelineId"))?;
-        let (rows, next) = call.runs.page(&caller, size, status, pipeline, call.query.text("pageToken")).await?;
+        let pipeline_id: Option<PipelineId> = validate::optional_id("pipelineId", call.query.text("pipelineId"))?;
+        let filter = DashboardFilter { status, pipeline_id, limit: size, ..DashboardFilter::default() };
+        let (rows, next) = call.runs.page(&caller, Whose::Own, filter, call.query.text("pageToken")).await?;
         let next_page_token = Some(next).filter(|token| !token.is_empty());
-        json(StatusCode::OK, &RunPage { runs: rows.into_iter().map(views::row).collect(), next_page_token })
+        json(StatusCode::OK, &RunPage { runs: rows.iter().map(|row| views::row(row, &caller)).collect(), next_page_token })
     })
 }
 

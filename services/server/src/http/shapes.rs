@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::progress::CustomerSummary;
 use signalbox_domain::run::explain::Explanation;
 use signalbox_domain::run::submission::RunBudget;
 
@@ -207,6 +208,28 @@ pub(crate) struct Event {
     pub(crate) prev_hash: String,
     /// Lower-case hex.
     pub(crate) hash: String,
+    /// One of the seventeen kinds of progress, such as `step_finished`.
+    pub(crate) progress_kind: &'static str,
+}
+
+/// An event as customers are told of it: it has no body, actor or hash, and says in words how the run stands after it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ToldEvent<'a> {
+    /// From 1; customers are not shown every one.
+    pub(crate) seq: u64,
+    /// Microseconds since the Unix epoch.
+    pub(crate) at_unix_micros: i64,
+    /// Who may see it.
+    pub(crate) visibility: &'static str,
+    /// What happened, such as `run-started`.
+    pub(crate) kind: String,
+    /// One of the seventeen kinds of progress, such as `step_finished`.
+    pub(crate) progress_kind: &'static str,
+    /// Headline, percent, current step, and what is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
+    pub(crate) summary: Option<&'a CustomerSummary>,
 }
 
 /// What a running tool says; not part of the journal, never repeated.
@@ -220,6 +243,8 @@ pub(crate) struct ProgressLine {
     /// 0 to 100, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) percent: Option<u8>,
+    /// One of the seventeen kinds of progress: `tool_called` for the words of a tool.
+    pub(crate) progress_kind: &'static str,
 }
 
 /// The last word of a stream of events: the run is closed, and nothing will follow.

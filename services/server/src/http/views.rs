@@ -1,50 +1,41 @@
 //! Domain values in the form in which HTTP shows them.
 
 use serde_json::Value;
+use signalbox_domain::dashboard::DashboardEntry;
 use signalbox_domain::ids::RunId;
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::append::OpenApproval;
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_ports::directory::RunRow;
+use signalbox_domain::run::progress::CustomerSummary;
 
-use super::shapes::{Action, Approval, ApproversView, Event, QuestionView, Run, SteeredRun};
+use super::shapes::{Action, Approval, ApproversView, Event, QuestionView, Run, SteeredRun, ToldEvent};
 use crate::api::{Caller, Question};
 use crate::asks::{Steered, sees_envelope};
-use crate::convert;
+use crate::{convert, listing};
 
-/// A run in a list: without its envelope.
-pub(super) fn row(row: RunRow) -> Run {
+/// A run in a list: without its envelope, and for customers without agent and cost.
+pub(super) fn row(entry: &DashboardEntry, caller: &Caller) -> Run {
+    let shown = listing::row(entry, caller.actor.role);
     Run {
-        run_id: row.run_id.to_string(),
-        status: row.projection.status.as_str().to_owned(),
-        root_agent_id: row.root_agent_id,
-        pipeline_id: row.pipeline_id.map(|id| id.to_string()),
-        submitted_at_unix_micros: row.submitted_at.0,
-        last_seq: row.last_seq,
-        total_cost_units: Micros(row.projection.total_cost_micros),
-        percent: u32::from(row.projection.percent),
-        waiting_for: row.projection.waiting_for,
-        closed: row.projection.closed,
+        run_id: shown.run_id,
+        status: shown.status,
+        root_agent_id: shown.root_agent_id,
+        pipeline_id: entry.pipeline_id.as_ref().map(ToString::to_string),
+        submitted_at_unix_micros: shown.submitted_at_unix_micros,
+        last_seq: shown.last_seq,
+        total_cost_units: Micros(shown.total_cost_micros),
+        percent: shown.percent,
+        waiting_for: Some(shown.waiting_for).filter(|waits| !waits.is_empty()),
+        closed: shown.closed,
         envelope: None,
     }
 }
 
 /// A run as it stands; with its envelope if the caller may see what is in it.
 pub(super) fn run(envelope: RunEnvelope, caller: &Caller) -> Run {
-    Run {
-        run_id: envelope.run_id.to_string(),
-        status: envelope.status.as_str().to_owned(),
-        root_agent_id: envelope.root_agent_id.to_string(),
-        pipeline_id: envelope.pipeline_id.as_ref().map(ToString::to_string),
-        submitted_at_unix_micros: envelope.submitted_at.0,
-        last_seq: envelope.last_seq,
-        total_cost_units: envelope.cost_ledger.total_cost_units,
-        percent: u32::from(envelope.percent()),
-        waiting_for: envelope.waiting_for(),
-        closed: envelope.closed,
-        envelope: sees_envelope(caller).then(|| Box::new(envelope)),
-    }
+    let entry = convert::entry(&envelope, envelope.last_at);
+    Run { envelope: sees_envelope(caller).then(|| Box::new(envelope)), ..row(&entry, caller) }
 }
 
 /// A run that was steered.
@@ -67,6 +58,19 @@ pub(super) fn event(event: &StoredEvent) -> Event {
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&event.body).into_owned())),
         prev_hash: event.prev_hash.hex(),
         hash: event.hash.hex(),
+        progress_kind: convert::kind_of(event).as_str(),
+    }
+}
+
+/// An event as a customer is told of it: in words alone.
+pub(super) fn told<'a>(event: &StoredEvent, summary: Option<&'a CustomerSummary>) -> ToldEvent<'a> {
+    ToldEvent {
+        seq: event.seq,
+        at_unix_micros: event.at.0,
+        visibility: event.visibility.as_str(),
+        kind: event.kind.clone(),
+        progress_kind: convert::kind_of(event).as_str(),
+        summary,
     }
 }
 

@@ -1,16 +1,22 @@
 //! Requests of any bytes: they are decoded as the message, and what decodes is read or refused, never worse.
 
 use prost::Message as _;
+use signalbox_domain::dashboard::{DashboardCursor, DashboardFilter};
 use signalbox_domain::ids::TenantId;
 use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::time::UnixMicros;
 use signalbox_proto::v1::{self, control_run_request::Control};
 use signalbox_tests::fuzz::{Target, drive_over};
 use uuid::Uuid;
 
+use crate::api::Whose;
+use crate::listing::Listing;
 use crate::{page, validate};
 
-fn listing<'a>(tenant: &'a TenantId, status: &'a [RunStatus]) -> page::Listing<'a> {
-    page::Listing { tenant, status, pipeline: None }
+/// What a token of a list of running runs depends on.
+fn running() -> String {
+    let filter = DashboardFilter { status: vec![RunStatus::Running], ..DashboardFilter::default() };
+    page::context(&TenantId::new("acme").unwrap(), &Whose::Own, &filter)
 }
 
 #[test]
@@ -54,15 +60,15 @@ fn a_control_of_any_bytes_is_a_command_or_refused() {
 #[test]
 fn a_page_token_that_is_read_is_the_one_that_was_made() {
     fn run(bytes: &[u8]) {
-        let (tenant, text) = (TenantId::new("acme").unwrap(), String::from_utf8_lossy(bytes));
-        let listing = listing(&tenant, &[RunStatus::Running]);
-        if let Ok(Some(key)) = page::read(&text, listing) {
-            assert_eq!(page::token(key, listing), text, "a token that was not made here is believed");
+        let (text, here) = (String::from_utf8_lossy(bytes), running());
+        if let Ok(Some(place)) = page::read(&text, &here) {
+            assert_eq!(page::token(place, &here), text, "a token that was not made here is believed");
         }
     }
-    let tenant = TenantId::new("acme").unwrap();
     let token = |n| {
-        page::token(signalbox_domain::ids::RunKey::new(Uuid::from_u128(n)), listing(&tenant, &[RunStatus::Running]))
+        let run_key = signalbox_domain::ids::RunKey::new(Uuid::from_u128(n));
+        let started_at = UnixMicros(i64::try_from(n >> 65).unwrap());
+        page::token(DashboardCursor { started_at, run_key }, &running())
     };
     drive_over(
         Target { name: "page-token", run, weight: 1 },
@@ -101,4 +107,33 @@ fn a_deadline_of_any_bytes_is_a_time_or_refused() {
     }
     let seeds = ["1S", "99999999H", "0n", "20m", "7u", "3M"].map(|text| text.as_bytes().to_vec());
     drive_over(Target { name: "grpc-timeout", run, weight: 1 }, seeds.into());
+}
+
+#[test]
+fn a_request_for_a_list_of_any_bytes_is_a_filter_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::ListRunsRequest::decode(bytes) else { return };
+        match Listing::read(request) {
+            Ok(listing) => assert_eq!(listing.filter.check(), Ok(())),
+            Err(refusal) => {
+                assert!(!refusal.code().is_empty() && format!("{refusal:?}").len() < 3_000, "{refusal:?}");
+            }
+        }
+    }
+    let request = |text: &str| v1::ListRunsRequest {
+        status: vec!["running".into()],
+        bucket: vec!["in-flight".into()],
+        cost_band: vec!["low".into()],
+        latency_band: vec!["quick".into()],
+        agent_id: "ref.research".into(),
+        family: "research".into(),
+        pipeline_id: "a.b".into(),
+        started_after_unix_ms: Some(-1),
+        has_warnings: Some(true),
+        text: text.into(),
+        page_size: 3,
+        ..Default::default()
+    };
+    let seeds = ["", "50 % of it", "a\0b"].map(|text| request(text).encode_to_vec());
+    drive_over(Target { name: "list-runs-request", run, weight: 1 }, seeds.into());
 }

@@ -1,6 +1,7 @@
 //! The edge over a real connection, in front of a fake node.
 
 mod approvals;
+mod dashboard;
 mod duplicates;
 mod error_table;
 mod errors;
@@ -8,7 +9,9 @@ mod explaining;
 mod fuzz;
 mod http;
 mod identity;
+mod listing;
 mod private;
+mod progress;
 mod raw;
 mod requests;
 mod transport;

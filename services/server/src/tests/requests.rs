@@ -222,7 +222,7 @@ async fn the_size_of_a_page_is_bounded_and_statuses_must_exist() {
     let all = v1::ListRunsRequest { page_size: 200, ..Default::default() };
     let page = fixture.client.list_runs(all).await.unwrap().into_inner();
     assert_eq!((page.runs.len(), page.next_page_token.as_str()), (1, ""));
-    assert_eq!(fixture.node.filters()[0].limit, 200);
+    assert_eq!(fixture.node.filters()[0].1.limit, 200);
 }
 
 #[tokio::test]

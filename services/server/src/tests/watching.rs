@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_domain::identity::Visibility;
-use signalbox_domain::ids::StepId;
 use signalbox_ports::journal::StoreError;
 use signalbox_proto::v1;
 use signalbox_proto::v1::watch_run_response::Item;
@@ -14,6 +13,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 
+use signalbox_domain::run::progress::ProgressKind;
+
+use super::progress::line;
 use super::{as_role, fixture_with, hold_a_run, reason, run_id, with_a_run};
 use crate::api::{ApiError, WatchItem};
 use crate::fake::event;
@@ -80,9 +82,7 @@ async fn the_words_of_a_running_tool_are_shown_from_operators_of_the_tenant_up()
     let mut fixture = with_a_run().await;
     for (role, expected) in [("customer", vec![1]), ("tenant-operator", vec![0, 1])] {
         let (feed, source) = mpsc::channel(4);
-        let line =
-            WatchItem::Progress { step_id: StepId::new("s1").unwrap(), message: "half".to_owned(), percent: Some(50) };
-        feed.try_send(Ok(line)).unwrap();
+        feed.try_send(Ok(line(ProgressKind::ToolCalled))).unwrap();
         feed.try_send(Ok(WatchItem::Event(Arc::new(event(1, Visibility::Customer))))).unwrap();
         drop(feed);
         fixture.node.watch_from(source);
@@ -170,7 +170,7 @@ async fn a_server_that_drains_ends_its_watches_with_a_cursor_and_then_itself() {
 async fn health_speaks_for_the_server_and_for_the_service() {
     let fixture = with_a_run().await;
     let mut health = HealthClient::new(fixture.channel.clone());
-    for service in ["", "signalbox.v1.RunService"] {
+    for service in ["", "signalbox.v1.RunService", "signalbox.v1.DashboardService"] {
         let answer = health.check(HealthCheckRequest { service: service.to_owned() }).await.unwrap().into_inner();
         assert_eq!(answer.status, 1, "{service}");
     }

@@ -19,6 +19,7 @@ use super::governance::changes_after;
 use super::store_clock::{StoreClock, server_now};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_time};
 use crate::batch::{Answer, Batch, Parts, answered_commands, approvals_json, budgets, oldest_epoch, run_keys};
+use crate::dashboard::{cost_band, ended_at};
 use crate::rows::{int, run_columns};
 
 /// Most bytes of bodies that one statement carries, and beyond which a transaction takes no further entry, unless a single
@@ -240,7 +241,8 @@ async fn insert_chunk(conn: &mut PgConnection, events: &[StoredEvent]) -> Result
 }
 
 /// Every table but the events, in one round trip. The parts see the same snapshot and touch different rows: of approvals,
-/// those that are open are put, and the others of their runs removed.
+/// those that are open are put, and the others of their runs removed. A row of the dashboard that shows what it is to show
+/// stays as it is.
 const SAVE: &str = "WITH \
     booked AS (UPDATE meters AS m SET window_start_seconds = n.starts, consumed = n.consumed, reserved = n.reserved, \
         grace_end_seconds = n.grace FROM UNNEST($1::text[], $2::int8[], $3::int8[], $4::int8[], $5::int8[]) \
@@ -251,9 +253,14 @@ const SAVE: &str = "WITH \
         $13::bool[], $14::bool[]) AS n (run_key, owner, last_seq, last_hash, last_at, inbox_len, wake_at, parked, closed) \
         WHERE r.run_key = n.run_key), \
     shown AS (UPDATE run_dashboard AS d SET status = n.status, total_cost_micros = n.cost, percent = n.percent, \
-        waiting_for = n.waiting_for, open_approvals = n.open, killed_by = n.killed_by \
-        FROM UNNEST($15::uuid[], $16::text[], $17::int8[], $18::int8[], $19::bytea[], $20::bytea[], $30::text[]) \
-        AS n (run_key, status, cost, percent, waiting_for, open, killed_by) WHERE d.run_key = n.run_key), \
+        waiting_for = n.waiting_for, open_approvals = n.open, killed_by = n.killed_by, cost_band = n.cost_band, \
+        slow_at_ms = n.slow_at, warned = n.warned, words = n.words, ended_at = COALESCE(d.ended_at, n.ended_at) \
+        FROM UNNEST($15::uuid[], $16::text[], $17::int8[], $18::int8[], $19::bytea[], $20::bytea[], $30::text[], \
+        $36::int8[], $37::int8[], $38::bool[], $39::bytea[], $40::int8[]) AS n (run_key, status, cost, percent, \
+        waiting_for, open, killed_by, cost_band, slow_at, warned, words, ended_at) WHERE d.run_key = n.run_key \
+        AND (d.status, d.total_cost_micros, d.percent, d.waiting_for, d.open_approvals, d.killed_by, d.slow_at_ms, \
+        d.warned, d.words) IS DISTINCT FROM (n.status, n.cost, n.percent, n.waiting_for, n.open, n.killed_by, n.slow_at, \
+        n.warned, n.words)), \
     gone AS (DELETE FROM approvals AS a WHERE a.run_key = ANY($15::uuid[]) AND NOT EXISTS (SELECT 1 \
         FROM UNNEST($21::uuid[], $22::uuid[]) AS n (run_key, approval_id) \
         WHERE n.run_key = a.run_key AND n.approval_id = a.approval_id)), \
@@ -295,16 +302,16 @@ async fn save(conn: &mut PgConnection, batch: &Batch, now: UnixMicros) -> Result
         .bind(runs.iter().map(|run| run.parked).collect::<Vec<_>>())
         .bind(runs.iter().map(|run| run.head.closed).collect::<Vec<_>>())
         .bind(shown.iter().map(|(key, _)| key.uuid()).collect::<Vec<_>>())
-        .bind(shown.iter().map(|(_, projection)| projection.status.as_str()).collect::<Vec<_>>())
-        .bind(shown.iter().map(|(_, projection)| projection.total_cost_micros).collect::<Vec<_>>())
-        .bind(shown.iter().map(|(_, projection)| i64::from(projection.percent)).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, _))| projection.status.as_str()).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, _))| projection.total_cost_micros).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, _))| i64::from(projection.percent)).collect::<Vec<_>>())
         .bind(
             shown
                 .iter()
-                .map(|(_, projection)| projection.waiting_for.as_ref().map(String::as_bytes))
+                .map(|(_, (projection, _))| projection.waiting_for.as_ref().map(String::as_bytes))
                 .collect::<Vec<_>>(),
         )
-        .bind(shown.iter().map(|(_, projection)| approvals_json(&projection.open_approvals)).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, _))| approvals_json(&projection.open_approvals)).collect::<Vec<_>>())
         .bind(approvals.runs)
         .bind(approvals.ids)
         .bind(approvals.tenants)
@@ -320,13 +327,18 @@ async fn save(conn: &mut PgConnection, batch: &Batch, now: UnixMicros) -> Result
         )
         .bind(now.ms().0)
         .bind(
-            shown.iter().map(|(_, projection)| projection.killed_by.as_ref().map(SwitchId::as_str)).collect::<Vec<_>>(),
+            shown.iter().map(|(_, (projection, _))| projection.killed_by.as_ref().map(SwitchId::as_str)).collect::<Vec<_>>(),
         )
         .bind(batch.windows.iter().map(|window| window.budget_id.as_str()).collect::<Vec<_>>())
         .bind(batch.windows.iter().map(|window| window.window_start_unix_seconds).collect::<Vec<_>>())
         .bind(batch.windows.iter().map(|window| window.ended_unix_seconds).collect::<Vec<_>>())
         .bind(batch.windows.iter().map(|window| window.consumed.0).collect::<Vec<_>>())
         .bind(batch.windows.iter().map(|window| window.limit.0).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, _))| cost_band(projection)).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, _))| projection.slow_at.map(|at| at.0)).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, _))| projection.has_warnings).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, _))| projection.words.as_bytes()).collect::<Vec<_>>())
+        .bind(shown.iter().map(|(_, (projection, last_at))| ended_at(projection, *last_at)).collect::<Vec<_>>())
         .execute(conn)
         .await
         .map_err(failed("write what a batch has changed"))?;

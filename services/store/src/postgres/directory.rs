@@ -1,39 +1,50 @@
 //! Lists of runs and of open questions.
 
 use async_trait::async_trait;
+use signalbox_domain::dashboard::{DashboardFilter, RunCounts};
 use signalbox_domain::ids::{ApprovalId, RunId, TenantId};
 use signalbox_domain::run::append::OpenApproval;
-use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
+use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, RunPage, Scope};
 use signalbox_ports::journal::StoreError;
-use sqlx::QueryBuilder;
+use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use crate::cells::Cells as _;
-use crate::rows::{int, json, listed_run, readable};
+use crate::dashboard::{Arg, Dialect, Question, Statement, counted, counts, place};
+use crate::rows::{int, json, readable};
+
+impl PostgresStore {
+    async fn all(&self, doing: &'static str, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
+        // Put together from constants; whatever came from outside is an argument.
+        let mut query = sqlx::query(AssertSqlSafe(statement.sql));
+        for arg in statement.args {
+            query = match arg {
+                Arg::Int(number) => query.bind(number),
+                Arg::Text(text) => query.bind(text),
+                Arg::Bytes(bytes) => query.bind(bytes),
+                Arg::Id(id) => query.bind(id),
+            };
+        }
+        self.shared.readers.all(doing, query).await
+    }
+}
 
 #[async_trait]
 impl Directory for PostgresStore {
-    async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
-        let limit = if filter.limit == 0 { PAGE_ROWS_MAX } else { filter.limit.min(PAGE_ROWS_MAX) };
-        let mut query = QueryBuilder::new(
-            "SELECT d.*, r.run_id, r.last_seq, r.last_at, r.closed, r.wake_at_ms FROM run_dashboard AS d \
-             JOIN runs AS r ON r.run_key = d.run_key WHERE d.tenant = ",
-        );
-        query.push_bind(tenant.as_str());
-        if !filter.status.is_empty() {
-            let statuses: Vec<_> = filter.status.iter().map(|status| status.as_str()).collect();
-            query.push(" AND d.status = ANY(").push_bind(statuses).push(")");
-        }
-        if let Some(pipeline) = &filter.pipeline_id {
-            query.push(" AND d.pipeline_id = ").push_bind(pipeline.as_str());
-        }
-        if let Some(before) = filter.before {
-            query.push(" AND d.run_key < ").push_bind(before.uuid());
-        }
-        query.push(" ORDER BY d.run_key DESC LIMIT ").push_bind(int(limit as u64));
-        let rows = self.shared.readers.all("list runs", query.build()).await?;
-        Ok(rows.iter().filter_map(|row| readable("a run", listed_run(row))).collect())
+    async fn runs(&self, scope: &Scope, filter: &DashboardFilter, read_at: UnixMicros) -> Result<RunPage, StoreError> {
+        let Some(question) = Question::of(Dialect::Postgres, scope, filter, read_at) else {
+            return Ok(RunPage::default());
+        };
+        let floor = self.all("list runs", question.floor()).await?;
+        let floor = floor.first().map(place).transpose().map_err(StoreError::Unavailable)?;
+        let rows = self.all("list runs", question.page(floor)).await?;
+        Ok(question.answer(&rows, floor))
+    }
+
+    async fn count_runs(&self, scope: &Scope, started_after: Option<UnixMs>) -> Result<RunCounts, StoreError> {
+        Ok(counted(&self.all("count runs", counts(Dialect::Postgres, scope, started_after)).await?))
     }
 
     async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {

@@ -18,6 +18,7 @@ use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
 use super::{PostgresStore, Shared};
 use crate::batch::approvals_json;
 use crate::cells::Cells as _;
+use crate::dashboard::{cost_band, ended_at};
 use crate::rows::{count, int, read_events, run_columns, run_row};
 
 #[async_trait]
@@ -164,7 +165,8 @@ async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Resul
     }
     sqlx::query(
         "INSERT INTO run_dashboard (run_key, tenant, pipeline_id, root_agent_id, submitted_at, status, \
-         total_cost_micros, percent, waiting_for, open_approvals) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+         total_cost_micros, percent, waiting_for, open_approvals, cost_band, slow_at_ms, warned, words, ended_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
     )
     .bind(head.run_key.uuid())
     .bind(head.tenant_id.as_str())
@@ -176,6 +178,11 @@ async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Resul
     .bind(i64::from(run.projection.percent))
     .bind(run.projection.waiting_for.as_ref().map(String::as_bytes))
     .bind(approvals_json(&run.projection.open_approvals))
+    .bind(cost_band(&run.projection))
+    .bind(run.projection.slow_at.map(|at| at.0))
+    .bind(run.projection.has_warnings)
+    .bind(run.projection.words.as_bytes())
+    .bind(ended_at(&run.projection, head.last_at))
     .execute(&mut *conn)
     .await
     .map_err(failed("write the dashboard"))?;

@@ -15,6 +15,7 @@ use signalbox_ports::journal::StoreError;
 
 use super::direct::{Direct, Transaction};
 use crate::batch::{Answer, Batch, Parts, answered_commands, approvals_json, budgets, oldest_epoch, run_keys};
+use crate::dashboard::{cost_band, ended_at};
 use crate::governance::{epoch_change, unreadable_change};
 use crate::rows::{int, run_columns};
 
@@ -130,9 +131,13 @@ fn save_runs(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
 }
 
 fn save_projections(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    // A row that shows what it is to show stays as it is.
     let show = "UPDATE run_dashboard SET status = ?2, total_cost_micros = ?3, percent = ?4, waiting_for = ?5, \
-                open_approvals = ?6, killed_by = ?7 WHERE run_key = ?1";
-    for (key, projection) in &batch.projections {
+                open_approvals = ?6, killed_by = ?7, cost_band = ?8, slow_at_ms = ?9, warned = ?10, words = ?11, \
+                ended_at = COALESCE(ended_at, ?12) WHERE run_key = ?1 AND (status, total_cost_micros, percent, \
+                waiting_for, open_approvals, killed_by, slow_at_ms, warned, words) \
+                IS NOT (?2, ?3, ?4, ?5, ?6, ?7, ?9, ?10, ?11)";
+    for (key, (projection, last_at)) in &batch.projections {
         let row = params![
             key.uuid().into_bytes(),
             projection.status.as_str(),
@@ -141,6 +146,11 @@ fn save_projections(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreEr
             projection.waiting_for,
             approvals_json(&projection.open_approvals),
             projection.killed_by.as_ref().map(SwitchId::as_str),
+            cost_band(projection),
+            projection.slow_at.map(|at| at.0),
+            projection.has_warnings,
+            projection.words.as_bytes(),
+            ended_at(projection, *last_at),
         ];
         conn.execute("write the dashboard", show, row)?;
         let forget = "DELETE FROM approvals WHERE run_key = ?1";

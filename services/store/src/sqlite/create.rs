@@ -11,6 +11,7 @@ use signalbox_ports::leases::RUN_FORMAT;
 use super::append::{insert_approvals, insert_events};
 use super::direct::{Direct, Transaction};
 use crate::batch::approvals_json;
+use crate::dashboard::{cost_band, ended_at};
 use crate::rows::{int, run_columns, run_row};
 
 /// Creates runs; one answer for each, in order. If something fails, each is tried by itself: one run that cannot be
@@ -71,9 +72,15 @@ fn create(conn: &Transaction<'_>, run: &NewRun, now: UnixMicros) -> Result<Creat
         run.projection.percent,
         run.projection.waiting_for,
         approvals_json(&run.projection.open_approvals),
+        cost_band(&run.projection),
+        run.projection.slow_at.map(|at| at.0),
+        run.projection.has_warnings,
+        run.projection.words.as_bytes(),
+        ended_at(&run.projection, head.last_at),
     ];
     let insert = "INSERT INTO run_dashboard (run_key, tenant, pipeline_id, root_agent_id, submitted_at, status, \
-                  total_cost_micros, percent, waiting_for, open_approvals) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+                  total_cost_micros, percent, waiting_for, open_approvals, cost_band, slow_at_ms, warned, words, \
+                  ended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     conn.execute("write the dashboard", insert, row)?;
     insert_events(conn, &events)?;
     let open: Vec<_> = run.projection.open_approvals.iter().map(|open| (run.run_key, &run.tenant_id, open)).collect();

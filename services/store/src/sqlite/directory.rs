@@ -1,45 +1,51 @@
 //! Lists of runs and of open questions.
 
 use async_trait::async_trait;
+use signalbox_domain::dashboard::{DashboardFilter, RunCounts};
 use signalbox_domain::ids::{ApprovalId, RunId, TenantId};
 use signalbox_domain::run::append::OpenApproval;
-use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
+use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, RunPage, Scope};
 use signalbox_ports::journal::StoreError;
-use sqlx::QueryBuilder;
+use sqlx::AssertSqlSafe;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
 use super::rows::{blob, failed};
 use crate::cells::Cells as _;
-use crate::rows::{int, json, listed_run, readable};
+use crate::dashboard::{Arg, Dialect, Question, Statement, counted, counts, place};
+use crate::rows::{int, json, readable};
+
+impl SqliteStore {
+    async fn all(&self, doing: &'static str, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+        // Put together from constants; whatever came from outside is an argument.
+        let mut query = sqlx::query(AssertSqlSafe(statement.sql));
+        for arg in statement.args {
+            query = match arg {
+                Arg::Int(number) => query.bind(number),
+                Arg::Text(text) => query.bind(text),
+                Arg::Bytes(bytes) => query.bind(bytes),
+                Arg::Id(id) => query.bind(blob(id)),
+            };
+        }
+        query.fetch_all(&self.readers).await.map_err(failed(doing))
+    }
+}
 
 #[async_trait]
 impl Directory for SqliteStore {
-    async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
-        let limit = if filter.limit == 0 { PAGE_ROWS_MAX } else { filter.limit.min(PAGE_ROWS_MAX) };
-        let mut query = QueryBuilder::new(
-            "SELECT d.*, r.run_id, r.last_seq, r.last_at, r.closed, r.wake_at_ms FROM run_dashboard AS d \
-             JOIN runs AS r ON r.run_key = d.run_key WHERE d.tenant = ",
-        );
-        query.push_bind(tenant.to_string());
-        if !filter.status.is_empty() {
-            query.push(" AND d.status IN (");
-            let mut statuses = query.separated(", ");
-            for status in &filter.status {
-                statuses.push_bind(status.as_str());
-            }
-            query.push(")");
-        }
-        if let Some(pipeline) = &filter.pipeline_id {
-            query.push(" AND d.pipeline_id = ").push_bind(pipeline.to_string());
-        }
-        if let Some(before) = filter.before {
-            query.push(" AND d.run_key < ").push_bind(blob(before.uuid()));
-        }
-        query.push(" ORDER BY d.run_key DESC LIMIT ").push_bind(int(limit as u64));
-        let rows = query.build().fetch_all(&self.readers).await.map_err(failed("list runs"))?;
-        // One row that cannot be read must not hide the others.
-        Ok(rows.iter().filter_map(|row| readable("a run", listed_run(row))).collect())
+    async fn runs(&self, scope: &Scope, filter: &DashboardFilter, read_at: UnixMicros) -> Result<RunPage, StoreError> {
+        let Some(question) = Question::of(Dialect::Sqlite, scope, filter, read_at) else {
+            return Ok(RunPage::default());
+        };
+        let floor = self.all("list runs", question.floor()).await?;
+        let floor = floor.first().map(place).transpose().map_err(StoreError::Unavailable)?;
+        let rows = self.all("list runs", question.page(floor)).await?;
+        Ok(question.answer(&rows, floor))
+    }
+
+    async fn count_runs(&self, scope: &Scope, started_after: Option<UnixMs>) -> Result<RunCounts, StoreError> {
+        Ok(counted(&self.all("count runs", counts(Dialect::Sqlite, scope, started_after)).await?))
     }
 
     async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {

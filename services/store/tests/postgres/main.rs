@@ -12,10 +12,13 @@ mod proxy;
 
 use std::sync::Arc;
 
+use signalbox_domain::dashboard::{DashboardEntry, DashboardFilter};
 use signalbox_domain::run::append::{Entry, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
+use signalbox_domain::time::UnixMicros;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::conformance::world::*;
+use signalbox_ports::directory::{Directory, Scope};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::journal::{AppendError, Appended, Created, Journal};
 use signalbox_ports::leases::Leases;
@@ -34,6 +37,12 @@ async fn open(database: &Database) -> Arc<PostgresStore> {
 
 async fn open_at(url: &str) -> Arc<PostgresStore> {
     Arc::new(PostgresStore::connect(url, options()).await.unwrap())
+}
+
+/// The runs of `acme`.
+async fn listing(store: &PostgresStore) -> Vec<DashboardEntry> {
+    let own = Scope::Tenant(tenant("acme"));
+    store.runs(&own, &DashboardFilter::default(), UnixMicros(0)).await.unwrap().rows
 }
 
 async fn create(store: &PostgresStore, number: u64) -> RunHead {

@@ -3,14 +3,13 @@
 use signalbox_domain::run::append::Entry;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::conformance::world::*;
-use signalbox_ports::directory::{Directory, RunFilter};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{CommandClass, Delivered, Inbox};
 use signalbox_ports::journal::{AppendError, AskOutcome, Journal, StoreError};
 use signalbox_ports::leases::Leases;
 
 use crate::database::Database;
-use crate::{append, asking, create, open, whole};
+use crate::{append, asking, create, listing, open, whole};
 
 #[tokio::test]
 async fn a_damaged_event_is_reported_by_run_and_number_while_other_runs_go_on() {
@@ -57,7 +56,7 @@ async fn a_damaged_row_of_a_run_is_reported_while_other_runs_of_its_batch_go_on(
     assert!(answers[1].is_ok());
     let status = format!("UPDATE run_dashboard SET status = 'unheard-of' WHERE run_key = '{}'", damaged.run_key);
     database.execute(&status).await;
-    let listed = store.runs(&tenant("acme"), RunFilter::default()).await.unwrap();
+    let listed = listing(&store).await;
     assert_eq!(listed.iter().map(|row| row.run_key).collect::<Vec<_>>(), [healthy.run_key]);
 }
 

@@ -4,14 +4,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use signalbox_domain::run::append::{Entry, RunProjection};
 use signalbox_ports::conformance::world::*;
-use signalbox_ports::directory::{Directory, RunFilter};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{CommandClass, Inbox};
 use signalbox_ports::leases::Leases;
 use signalbox_store::{OpenError, PostgresOptions, PostgresStore};
 
 use crate::database::Database;
-use crate::{append, asking, create, open, options, whole};
+use crate::{append, asking, create, listing, open, options, whole};
 
 async fn refused(url: &str) -> OpenError {
     match PostgresStore::connect(url, options()).await {
@@ -89,7 +88,7 @@ async fn a_reopened_database_has_everything() {
     assert_eq!(store.changes(1).await.unwrap(), [change]);
     assert_eq!(store.budgets().await.unwrap()[0].meter.reserved, cost(4).iter().next().unwrap().1);
     assert_eq!(store.pending(head.run_key).await.unwrap(), (vec![command(1, CommandClass::Control)], 1));
-    let rows = store.runs(&tenant("acme"), RunFilter::default()).await.unwrap();
+    let rows = listing(&store).await;
     assert_eq!(rows[0].projection, said);
     let readable = "SELECT count(*) FROM run_events_text WHERE body LIKE '%source.fetch%'";
     assert_eq!(database.number(readable).await, 1, "people can read bodies at a SQL prompt");

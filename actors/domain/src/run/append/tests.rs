@@ -398,6 +398,9 @@ fn projection(percent: u8) -> RunProjection {
         percent,
         waiting_for: None,
         wake_at: None,
+        slow_at: None,
+        has_warnings: false,
+        words: String::new(),
         open_approvals: vec![],
         killed_by: None,
     }

@@ -1,18 +1,17 @@
-//! Runs, their events, snapshots, and lists of them.
+//! Runs, their events and snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use signalbox_domain::governance::budget::{MeteredBudget, ended_window};
-use signalbox_domain::ids::{ApprovalId, BudgetId, CommandId, RunId, RunKey, TenantId};
-use signalbox_domain::run::append::{Accepted, Entry, Ground, OpenApproval, RunHead, judge};
+use signalbox_domain::ids::{BudgetId, CommandId, RunId, RunKey, TenantId};
+use signalbox_domain::run::append::{Accepted, Entry, Ground, RunHead, judge};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::UnixMicros;
 
 use super::{MemoryStore, Run, Snapshot, State};
 use crate::clock::BootInstant;
-use crate::directory::{Directory, OPEN_APPROVALS_MAX, PAGE_ROWS_MAX, RunFilter, RunRow};
 use crate::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError, check_events};
 
 #[async_trait]
@@ -33,8 +32,9 @@ impl Journal for MemoryStore {
             head: head.clone(),
             events: events.clone(),
             pipeline_id: submitted.pipeline_id.clone(),
-            root_agent_id: submitted.root_agent_id.to_string(),
+            root_agent_id: submitted.root_agent_id.clone(),
             submitted_at: now,
+            ended_at: run.projection.status.is_terminal().then_some(head.last_at),
             asked: run.projection.open_approvals.iter().map(|approval| approval.approval_id).collect(),
             projection: run.projection,
             parked: false,
@@ -126,6 +126,9 @@ impl State {
         run.events.extend(accepted.events.iter().cloned());
         if let Some(projection) = &accepted.projection {
             run.projection = projection.clone();
+            if projection.status.is_terminal() {
+                run.ended_at.get_or_insert(accepted.head.last_at);
+            }
             run.asked.extend(projection.open_approvals.iter().map(|approval| approval.approval_id));
         }
         for (command, answer) in &entry.answers {
@@ -136,50 +139,5 @@ impl State {
             }
         }
         Ok(accepted)
-    }
-}
-
-#[async_trait]
-impl Directory for MemoryStore {
-    async fn runs(&self, tenant: &TenantId, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
-        let limit = if filter.limit == 0 { PAGE_ROWS_MAX } else { filter.limit.min(PAGE_ROWS_MAX) };
-        let state = self.state()?;
-        let newest_first = state.runs.values().rev().filter(|run| {
-            run.head.tenant_id == *tenant
-                && (filter.status.is_empty() || filter.status.contains(&run.projection.status))
-                && (filter.pipeline_id.is_none() || filter.pipeline_id == run.pipeline_id)
-                && filter.before.is_none_or(|before| run.head.run_key < before)
-        });
-        Ok(newest_first.take(limit).map(row).collect())
-    }
-
-    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
-        let state = self.state()?;
-        let runs = state.runs.values().filter(|run| run.head.tenant_id == *tenant);
-        let mut open: Vec<_> = runs
-            .flat_map(|run| run.projection.open_approvals.iter().map(|approval| (run.head.run_id, approval.clone())))
-            .collect();
-        open.sort_by_key(|(_, approval)| (approval.requested_at_unix_ms, approval.approval_id));
-        open.truncate(OPEN_APPROVALS_MAX);
-        Ok(open)
-    }
-
-    async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError> {
-        let state = self.state()?;
-        let asked = state.runs.values().find(|run| run.head.tenant_id == *tenant && run.asked.contains(&approval));
-        Ok(asked.map(|run| run.head.run_id))
-    }
-}
-
-fn row(run: &Run) -> RunRow {
-    RunRow {
-        run_key: run.head.run_key,
-        run_id: run.head.run_id,
-        pipeline_id: run.pipeline_id.clone(),
-        root_agent_id: run.root_agent_id.clone(),
-        submitted_at: run.submitted_at,
-        last_seq: run.head.last_seq,
-        last_at: run.head.last_at,
-        projection: run.projection.clone(),
     }
 }

@@ -1,6 +1,7 @@
 //! All store ports over one guarded state: the reference every database is measured by.
 
 mod acts;
+mod directory;
 mod governance;
 mod inbox;
 mod journal;
@@ -17,7 +18,7 @@ use signalbox_domain::governance::budget::{EndedWindow, MeteredBudget};
 use signalbox_domain::governance::change::EpochChange;
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{
-    ApprovalId, BudgetId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, StoreIncarnation, TenantId,
+    AgentId, ApprovalId, BudgetId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, StoreIncarnation, TenantId,
 };
 use signalbox_domain::run::append::{CommandAnswer, RunHead, RunProjection};
 use signalbox_domain::run::chain::StoredEvent;
@@ -71,8 +72,9 @@ struct Run {
     /// Every question the run has asked.
     asked: BTreeSet<ApprovalId>,
     pipeline_id: Option<PipelineId>,
-    root_agent_id: String,
+    root_agent_id: AgentId,
     submitted_at: UnixMicros,
+    ended_at: Option<UnixMicros>,
     /// Given up by an append, and not claimed since.
     parked: bool,
     inbox: Vec<InboxRow>,

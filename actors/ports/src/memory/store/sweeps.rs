@@ -3,7 +3,6 @@
 use std::ops::Bound;
 
 use signalbox_domain::governance::change::GovernanceChange;
-use signalbox_domain::ids::AgentId;
 use signalbox_domain::time::UnixMs;
 
 use super::{State, Sweep};
@@ -43,8 +42,7 @@ impl State {
             for (key, run) in parked.take(limit) {
                 seen += 1;
                 sweep.after = Some(*key);
-                let agent = AgentId::new(run.root_agent_id.as_str());
-                if agent.is_ok_and(|agent| sweep.switch.reaches(&run.head.tenant_id, &agent)) {
+                if sweep.switch.reaches(&run.head.tenant_id, &run.root_agent_id) {
                     run.parked = false;
                     swept.woken += 1;
                 }
