@@ -17,6 +17,7 @@ signalbox_ports::store_conformance!(crate::open_memory);
 fn every_case_of_the_suite_is_run() {
     let list = include_str!("../src/conformance/mod.rs");
     let modules = [
+        include_str!("../src/conformance/acts.rs"),
         include_str!("../src/conformance/appends.rs"),
         include_str!("../src/conformance/asks.rs"),
         include_str!("../src/conformance/budgets.rs"),

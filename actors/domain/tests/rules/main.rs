@@ -1,6 +1,8 @@
 //! The rules of governance, catalog and registry, each promise by its name. One binary, so that it links once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot set up its case has failed")]
 
+mod audit;
+mod budgeting;
 mod budgets;
 mod catalog;
 mod changes;
@@ -17,4 +19,5 @@ mod redaction_cases;
 mod registry;
 mod schedules;
 mod scrubbing;
+mod switching;
 mod throttles;

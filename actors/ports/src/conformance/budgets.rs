@@ -15,19 +15,19 @@ use crate::clock::Clock;
 use crate::journal::{AppendError, Appended, AskOutcome, EVENT_BODY_BYTES_MAX};
 
 impl Fixture {
-    async fn asking(&self, head: &RunHead, number: u64, reservations: &[(&str, i64)]) -> Entry {
+    pub(super) async fn asking(&self, head: &RunHead, number: u64, reservations: &[(&str, i64)]) -> Entry {
         self.up_to_date(Entry { asks: vec![ask(head, number, reservations)], ..entry(head) }).await
     }
 }
 
-fn admitted(appended: &Appended) -> &CallPending {
+pub(super) fn admitted(appended: &Appended) -> &CallPending {
     match appended.asks.as_slice() {
         [AskOutcome::Admitted(admitted)] => pending_of(admitted.event()).unwrap(),
         asks => panic!("one admission, not {asks:?}"),
     }
 }
 
-fn settling(head: &RunHead, pending: &CallPending, units: i64) -> Entry {
+pub(super) fn settling(head: &RunHead, pending: &CallPending, units: i64) -> Entry {
     let release = Release::of(pending, cost(units));
     Entry { facts: vec![settled(pending.call_id, units)], releases: vec![release], ..entry(head) }
 }

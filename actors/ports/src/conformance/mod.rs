@@ -12,6 +12,7 @@
     reason = "a suite of tests: to fail is its purpose, and a case's name is its promise"
 )]
 
+mod acts;
 mod appends;
 mod asks;
 mod budgets;
@@ -27,6 +28,7 @@ mod sweeps;
 mod values;
 pub mod world;
 
+pub use acts::*;
 pub use appends::*;
 pub use asks::*;
 pub use budgets::*;
@@ -133,6 +135,15 @@ macro_rules! store_conformance {
             a_value_has_the_same_digest_after_storing_as_before,
             millionths_add_up_to_exactly_one_and_print_so,
             a_clock_that_steps_back_refills_no_budget,
+            an_act_and_its_record_are_written_together_and_chained,
+            an_act_decided_on_what_is_no_longer_so_writes_nothing,
+            of_operators_who_act_at_once_each_act_is_recorded_once,
+            an_act_that_is_refused_leaves_neither_change_nor_record,
+            a_budget_is_put_and_retired_by_acts_and_only_its_coming_into_force_moves_the_epoch,
+            acts_are_read_by_cursor_subject_and_tenant,
+            a_switch_knows_how_many_runs_it_has_ended_and_how_many_it_reaches,
+            paused_runs_are_found_by_tenant_in_pages,
+            windows_in_which_something_was_spent_are_kept_when_they_are_over,
         }
     };
     (@each $open:path; $($case:ident),+ $(,)?) => { $(

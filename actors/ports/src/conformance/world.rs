@@ -24,6 +24,7 @@ use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::UnixMs;
 use uuid::Uuid;
 
+use crate::acts::Acts;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::governance::Governance;
@@ -40,6 +41,7 @@ pub struct Fixture {
     pub inbox: Arc<dyn Inbox>,
     pub leases: Arc<dyn Leases>,
     pub governance: Arc<dyn Governance>,
+    pub acts: Arc<dyn Acts>,
     pub maintenance: Arc<dyn Maintenance>,
     pub clock: Arc<ManualClock>,
     _guard: Box<dyn Any + Send + Sync>,
@@ -49,7 +51,7 @@ impl Fixture {
     /// A store on `clock`; `guard` is kept as long as the store, for instance its folder.
     pub fn over<S>(store: Arc<S>, clock: Arc<ManualClock>, guard: impl Any + Send + Sync) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Maintenance,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Maintenance,
     {
         Self {
             journal: store.clone(),
@@ -57,6 +59,7 @@ impl Fixture {
             inbox: store.clone(),
             leases: store.clone(),
             governance: store.clone(),
+            acts: store.clone(),
             maintenance: store,
             clock,
             _guard: Box::new(guard),

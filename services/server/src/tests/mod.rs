@@ -7,6 +7,7 @@ mod error_table;
 mod errors;
 mod explaining;
 mod fuzz;
+mod governing;
 mod http;
 mod identity;
 mod listing;
@@ -37,6 +38,7 @@ use uuid::Uuid;
 use self::identity::Claims;
 use crate::fake_governance::FakeGovernance;
 use crate::fake::{FakeNode, envelope};
+use crate::identity::Identify;
 use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
 use crate::watch::WatchLimits;
 
@@ -50,6 +52,7 @@ impl Ids for RandomIds {
 
 struct Fixture {
     node: Arc<FakeNode>,
+    governance: Arc<FakeGovernance>,
     client: RunServiceClient<Channel>,
     channel: Channel,
     address: SocketAddr,
@@ -81,9 +84,10 @@ async fn fixture_with(stall: Duration) -> Fixture {
 /// The same behind certificates; the fixture's own client knows nothing of them.
 async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture {
     let node = Arc::new(FakeNode::default());
+    let governance = Arc::new(FakeGovernance::default());
     let edge = Edge {
         api: node.clone(),
-        governance: Arc::new(FakeGovernance::default()),
+        governance: governance.clone(),
         identity: Arc::new(Claims),
         ids: Arc::new(RandomIds),
         tls,
@@ -99,7 +103,7 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
     let channel =
         Endpoint::try_from(format!("http://{address}")).unwrap().initial_stream_window_size(65_535).connect_lazy();
     let client = RunServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20);
-    Fixture { node, client, channel, address, watches, stop: Some(stop), serving }
+    Fixture { node, governance, client, channel, address, watches, stop: Some(stop), serving }
 }
 
 fn run_id(n: u128) -> RunId {
