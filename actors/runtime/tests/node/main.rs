@@ -8,6 +8,7 @@ mod control;
 mod dashboard;
 mod forks;
 mod governance;
+mod governing;
 mod harness;
 mod hostile;
 mod leases;

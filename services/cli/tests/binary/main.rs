@@ -16,3 +16,4 @@ mod rust_client;
 mod secrets;
 mod serving;
 mod store_tools;
+mod switches;
