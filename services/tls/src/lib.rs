@@ -6,6 +6,7 @@
 mod accept;
 mod client;
 mod error;
+mod expiry;
 mod files;
 mod server;
 #[cfg(any(test, feature = "testing"))]
@@ -16,4 +17,5 @@ mod tests;
 pub use accept::{AcceptLimits, Connection, incoming};
 pub use client::{ClientConnection, ClientFiles, ClientTls};
 pub use error::TlsError;
+pub use expiry::expires_at;
 pub use server::{ServerFiles, ServerTls};

@@ -14,6 +14,7 @@ use signalbox_ports::tools::Tools as _;
 use signalbox_proto::v1;
 use signalbox_store::{SCHEMA_VERSION, StoreFacts};
 use signalbox_tools::ExecutorClient;
+use signalbox_tools::client::CONCURRENCY_DEFAULT;
 
 use super::store::{Place, StoreArgs};
 use crate::client::{Connection, timed};
@@ -27,6 +28,8 @@ use crate::secrets::KEY_FILE;
 const DISK_WARN: u64 = 1 << 30;
 /// Below this much room nothing will work for long, in bytes.
 const DISK_FAIL: u64 = 64 << 20;
+/// How long before its end a certificate is worth a warning, in seconds.
+const EXPIRY_WARN_SECONDS: i64 = 21 * 86_400;
 /// How far two clocks may be apart before somebody is told.
 const SKEW_WARN: Duration = Duration::from_secs(1);
 /// How long the clock is watched.
@@ -111,6 +114,7 @@ pub(crate) async fn run(args: DoctorArgs, server: &Connection, out: &mut Out) ->
     clock(facts.as_ref(), &mut checks);
     checks.push(Check::ok("bus", "in the process; other nodes are found through the store once a second"));
     executors(&config, &mut checks).await;
+    certificates(&config, server, jiff::Timestamp::now().as_second(), &mut checks);
     checks.push(node(server, facts.as_ref()).await);
     show(&checks, out)
 }
@@ -171,7 +175,12 @@ fn governance(config: &Config, file: Option<&Path>, data: &Path, checks: &mut Ve
     }
     let with_password = config.store.as_ref().is_some_and(|store| store.as_str().contains('@'));
     let key = data.join(KEY_FILE);
-    let private = [file.filter(|_| with_password), key.exists().then_some(key.as_path())];
+    let tls = config.tls_files();
+    let private = [
+        file.filter(|_| with_password),
+        key.exists().then_some(key.as_path()),
+        tls.as_ref().map(|files| files.key.as_path()),
+    ];
     for problem in private.into_iter().flatten().filter_map(exposed) {
         checks.push(Check::fail("secrets", problem, "chmod 600 that file"));
     }
@@ -296,7 +305,12 @@ async fn executors(config: &Config, checks: &mut Vec<Check>) {
     checks.push(Check::ok("executors", format!("the bundled tools, of a catalog of {bundled}")));
     for executor in &config.executors {
         let uri = &executor.uri;
-        let connected = tokio::time::timeout(ANSWER_WITHIN, ExecutorClient::connect(uri, Arc::new(SystemClock))).await;
+        let connected = async {
+            let endpoint = executor.endpoint().map_err(|error| Failure::new(error.code(), error.to_string()))?;
+            let client = ExecutorClient::connect_all([endpoint], CONCURRENCY_DEFAULT, Arc::new(SystemClock)).await;
+            client.map_err(|error| Failure::new(error.code(), error.to_string()))
+        };
+        let connected = tokio::time::timeout(ANSWER_WITHIN, connected).await;
         checks.push(match connected {
             Ok(Ok(client)) => {
                 let tools = client.configured();
@@ -315,9 +329,9 @@ async fn executors(config: &Config, checks: &mut Vec<Check>) {
                     )
                 }
             }
-            Ok(Err(error)) => Check::failed(
+            Ok(Err(failure)) => Check::failed(
                 "executors",
-                Failure::new(error.code(), format!("{uri}: {error}"))
+                Failure { message: format!("{uri}: {}", failure.message), ..failure }
                     .next("start the executor, or take it out of [[executors]]"),
             ),
             Err(_) => Check::fail(
@@ -327,6 +341,36 @@ async fn executors(config: &Config, checks: &mut Vec<Check>) {
             ),
         });
     }
+}
+
+fn certificates(config: &Config, server: &Connection, now: i64, checks: &mut Vec<Check>) {
+    let node = config.tls_files();
+    let node = node.iter().flat_map(|files| [Some(&files.cert), files.client_ca.as_ref()]);
+    for file in node.chain([server.ca.as_ref(), server.client_cert.as_ref()]).flatten() {
+        let shown = file.display();
+        checks.push(match signalbox_tls::expires_at(file) {
+            Err(error) => Check::failed(
+                "certificates",
+                Failure::new(error.code(), error.to_string()).next("put a certificate there, in PEM"),
+            ),
+            Ok(end) if end <= now => Check::fail(
+                "certificates",
+                format!("`{shown}` has ended, at {}", day(end)),
+                "issue a new one; a node takes it up by itself",
+            ),
+            Ok(end) if end - now < EXPIRY_WARN_SECONDS => Check::warn(
+                "certificates",
+                format!("`{shown}` ends at {}", day(end)),
+                "issue a new one; a node takes it up by itself",
+            ),
+            Ok(end) => Check::ok("certificates", format!("`{shown}` holds until {}", day(end))),
+        });
+    }
+}
+
+fn day(unix_seconds: i64) -> String {
+    jiff::Timestamp::from_second(unix_seconds)
+        .map_or_else(|_| unix_seconds.to_string(), |at| at.strftime("%Y-%m-%d").to_string())
 }
 
 async fn node(server: &Connection, facts: Option<&StoreFacts>) -> Check {
@@ -408,6 +452,21 @@ mod tests {
             &mut checks,
         );
         assert_eq!(states(&checks)[1..], [State::Warn, State::Warn]);
+    }
+
+    #[test]
+    fn a_certificate_is_told_of_before_it_ends_and_fails_afterwards() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let authority = signalbox_tls::testing::Authority::new(folder.path());
+        authority.issue_until("node", 2040);
+        let cert = authority.server("node").cert;
+        let end = signalbox_tls::expires_at(&cert).unwrap();
+        let server = Connection { client_cert: Some(cert), ..Connection::default() };
+        for (now, state) in [(end - 90 * 86_400, State::Ok), (end - 86_400, State::Warn), (end + 1, State::Fail)] {
+            let mut checks = Vec::new();
+            certificates(&Config::default(), &server, now, &mut checks);
+            assert_eq!(states(&checks), [state]);
+        }
     }
 
     #[test]
