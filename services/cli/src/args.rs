@@ -4,9 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Connection;
 use crate::commands::{
-    ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs, DemoArgs, DoctorArgs,
-    ExplainArgs, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ToolsCommand,
-    VerifyArgs,
+    ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs, DemoArgs,
+    DoctorArgs, ExplainArgs, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand,
+    ToolsCommand, VerifyArgs,
 };
 use crate::output::{Colour, Format};
 

@@ -22,6 +22,8 @@ use crate::api::{ApiError, ErrorKind};
 pub const ERROR_DOMAIN: &str = "signalbox";
 /// How long a client is told to wait if the error does not say.
 pub const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+/// Longest message, in characters: it may repeat what was sent, which may be long.
+const MESSAGE_CHARS_MAX: usize = 1_000;
 /// Longest wait a client is told.
 const RETRY_AFTER_SECONDS_MAX: u64 = 86_400;
 
@@ -74,7 +76,11 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal without details. What it repeats of the request may hold a secret, and errors end up in logs.
     pub fn new(kind: ErrorKind, code: impl Into<String>, message: impl Into<String>) -> Self {
-        let message = redact_text(&message.into()).into_owned();
+        let mut message = redact_text(&message.into()).into_owned();
+        if let Some((end, _)) = message.char_indices().nth(MESSAGE_CHARS_MAX) {
+            message.truncate(end);
+            message.push('…');
+        }
         Self { kind, code: code.into(), message, details: BTreeMap::new() }
     }
     /// The same with one more fact for machines.

@@ -125,7 +125,6 @@ struct State {
     journal: Vec<StoredEvent>,
     watch: Option<mpsc::Receiver<Result<WatchItem, ApiError>>>,
     submissions: Vec<Submission>,
-    claims: Vec<TenantId>,
     commands: Vec<(CommandId, RunCommand)>,
     filters: Vec<(Whose, DashboardFilter)>,
     armed: Vec<KillSwitch>,
@@ -181,10 +180,6 @@ impl FakeNode {
     pub(crate) fn submissions(&self) -> Vec<Submission> {
         self.0.lock().unwrap().submissions.clone()
     }
-    /// Every tenant that a submission named.
-    pub(crate) fn claims(&self) -> Vec<TenantId> {
-        self.0.lock().unwrap().claims.clone()
-    }
     /// Every command.
     pub(crate) fn commands(&self) -> Vec<(CommandId, RunCommand)> {
         self.0.lock().unwrap().commands.clone()
@@ -239,9 +234,8 @@ impl RunApi for FakeNode {
         caller: &Caller,
         run_id: Option<RunId>,
         submission: Submission,
-        claimed: TenantId,
+        _claimed: TenantId,
     ) -> Result<Submitted, ApiError> {
-        self.0.lock().unwrap().claims.push(claimed);
         self.submit(caller, run_id, submission).await
     }
 

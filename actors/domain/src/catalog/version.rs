@@ -34,7 +34,8 @@ pub fn range_matches(range: &str, version: &str) -> bool {
 /// A version of three plain numbers: what nearly all are, and what needs no allocation to be read.
 fn plain(version: &str) -> Option<[u64; 3]> {
     let mut numbers = version.split('.').map(|number| {
-        let well_formed = number.bytes().all(|digit| digit.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
+        let well_formed =
+            number.bytes().all(|digit| digit.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
         number.parse().ok().filter(|_| well_formed)
     });
     let plain = [numbers.next()??, numbers.next()??, numbers.next()??];

@@ -146,8 +146,7 @@ pub(crate) async fn list(mut client: Client, args: ListArgs, out: &mut Out) -> R
     let headings =
         ["RUN", "STATUS", "DONE", "COST", "TOOK", "SUBMITTED", "TENANT", "PIPELINE OR AGENT", "WAITING FOR", "WARNED"];
     // A narrow terminal keeps what leads to the rest.
-    let droppable =
-        ["WARNED", "TENANT", "SUBMITTED", "PIPELINE OR AGENT", "WAITING FOR", "TOOK", "COST", "DONE"];
+    let droppable = ["WARNED", "TENANT", "SUBMITTED", "PIPELINE OR AGENT", "WAITING FOR", "TOOK", "COST", "DONE"];
     out.table_with(&headings, &droppable, &runs.iter().map(row).collect::<Vec<_>>())?;
     if !request.page_token.is_empty() {
         out.line("")?;
@@ -173,10 +172,7 @@ pub(crate) async fn counts(mut client: Dashboard, args: CountArgs, out: &mut Out
 
 /// What an operator sees at a glance: how many runs are where, and which switches are in force.
 pub(crate) async fn dashboard(mut client: Dashboard, args: DashboardArgs, out: &mut Out) -> Result<(), Failure> {
-    let request = v1::GetSnapshotRequest {
-        tenant_id: String::new(),
-        all_tenants: args.whose.all_tenants,
-    };
+    let request = v1::GetSnapshotRequest { tenant_id: String::new(), all_tenants: args.whose.all_tenants };
     let shown = client.get_snapshot(timed(request)).await?.into_inner();
     if out.is_json() {
         return out.json(&json!({

@@ -11,8 +11,8 @@ use signalbox_proto::v1;
 use uuid::Uuid;
 
 use super::control::{self, ControlCommand};
-use super::view::{RunView, raw};
 use super::listing::{self, CountArgs, ListArgs};
+use super::view::{RunView, raw};
 use super::{export, watch};
 use crate::client::{Client, timed};
 use crate::failure::Failure;

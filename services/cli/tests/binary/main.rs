@@ -9,6 +9,7 @@ mod controls;
 mod demo;
 mod explaining;
 mod harness;
+mod http;
 mod pleasant;
 mod postgres_approvals;
 mod postgres_nodes;

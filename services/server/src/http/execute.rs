@@ -75,7 +75,7 @@ async fn until_over(runs: &Runs, caller: &Caller, run_id: RunId, _permit: OwnedS
 }
 
 /// The id, the tenant that is claimed, and the submission that a body stands for.
-pub(super) fn planned(request: ExecuteRequest) -> Result<(RunId, TenantId, Submission), Refusal> {
+pub(crate) fn planned(request: ExecuteRequest) -> Result<(RunId, TenantId, Submission), Refusal> {
     let run_id = validate::id("runId", &request.run_id)?;
     let claimed = validate::id("tenantId", &request.tenant_id)?;
     let root_agent_id = validate::id("rootAgentId", &request.root_agent_id)?;

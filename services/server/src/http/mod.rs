@@ -35,7 +35,17 @@ use self::call::{Call, Query};
 #[cfg(test)]
 pub(crate) use self::events::{HEARTBEAT, beat, raw_frame};
 #[cfg(test)]
+pub(crate) use self::execute::planned;
+#[cfg(test)]
 pub(crate) use self::openapi::document;
+#[cfg(test)]
+pub(crate) use self::read::{parsed, typed};
+#[cfg(test)]
+pub(crate) use self::runs::submitted;
+#[cfg(test)]
+pub(crate) use self::shapes::{
+    ChooseBranchRequest, ControlRequest, DecideRequest, ExecuteRequest, ForkRequest, RetryRequest, StepRequest,
+};
 use self::operations::{OPERATIONS, Operation, Verb};
 use self::problem::RequestId;
 use crate::api::ErrorKind;

@@ -64,7 +64,7 @@ pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Refusal> {
 
 /// The field that serde's text names, such as in "unknown field `x`, expected …".
 pub(super) fn named_in(text: &str) -> Option<&str> {
-    quoted(text, "missing field `").or_else(|| quoted(text, "unknown field `"))
+    quoted(text, "missing field `").or_else(|| quoted(text, "unknown field `")).filter(|name| !name.is_empty())
 }
 
 fn quoted<'a>(text: &'a str, before: &str) -> Option<&'a str> {

@@ -56,7 +56,7 @@ pub(super) fn submit(mut call: Call) -> Answered {
 }
 
 /// A submission with the id that may stand beside it.
-pub(super) fn submitted(mut value: Value) -> Result<(Option<RunId>, Submission), Refusal> {
+pub(crate) fn submitted(mut value: Value) -> Result<(Option<RunId>, Submission), Refusal> {
     let Some(members) = value.as_object_mut() else {
         return Err(bad("json-invalid", "body", "the body must be a JSON object"));
     };
@@ -70,7 +70,7 @@ pub(super) fn submitted(mut value: Value) -> Result<(Option<RunId>, Submission),
         // Over gRPC the submission is a field of the request; here it is the body itself.
         match refusal.detail(DETAIL_FIELD) {
             Some("submission_json") => {
-                let field = read::named_in(refusal.message()).unwrap_or("body").to_owned();
+                let field: String = read::named_in(refusal.message()).unwrap_or("body").chars().take(200).collect();
                 refusal.with(DETAIL_FIELD, field)
             }
             Some(_) | None => refusal,

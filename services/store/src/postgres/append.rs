@@ -327,7 +327,10 @@ async fn save(conn: &mut PgConnection, batch: &Batch, now: UnixMicros) -> Result
         )
         .bind(now.ms().0)
         .bind(
-            shown.iter().map(|(_, (projection, _))| projection.killed_by.as_ref().map(SwitchId::as_str)).collect::<Vec<_>>(),
+            shown
+                .iter()
+                .map(|(_, (projection, _))| projection.killed_by.as_ref().map(SwitchId::as_str))
+                .collect::<Vec<_>>(),
         )
         .bind(batch.windows.iter().map(|window| window.budget_id.as_str()).collect::<Vec<_>>())
         .bind(batch.windows.iter().map(|window| window.window_start_unix_seconds).collect::<Vec<_>>())

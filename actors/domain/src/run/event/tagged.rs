@@ -14,7 +14,8 @@ pub(super) fn split(text: Vec<u8>) -> (String, Vec<u8>) {
     let kind_ends = text.iter().skip(BEFORE_KIND.len()).position(|byte| *byte == b'"').unwrap_or_default();
     let kind_ends = BEFORE_KIND.len() + kind_ends;
     let kind = text.get(BEFORE_KIND.len()..kind_ends).unwrap_or_default();
-    let body = text.get(kind_ends..).and_then(|rest| rest.strip_prefix(BETWEEN)).and_then(|rest| rest.strip_suffix(b"}"));
+    let body =
+        text.get(kind_ends..).and_then(|rest| rest.strip_prefix(BETWEEN)).and_then(|rest| rest.strip_suffix(b"}"));
     let kind = String::from_utf8_lossy(kind).into_owned();
     (kind, body.unwrap_or(b"{}").to_vec())
 }

@@ -2,6 +2,7 @@
 
 mod contract;
 mod events;
+mod fuzz;
 mod ladder;
 mod node;
 mod repeats;
