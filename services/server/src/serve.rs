@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use signalbox_ports::clock::Ids;
 use signalbox_proto::v1;
-use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
+use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
 use signalbox_tls::{AcceptLimits, ServerTls, incoming};
 use tokio::net::TcpListener;
@@ -220,6 +220,11 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     // What is no call of gRPC is HTTP's to answer, so the last word is HTTP's too.
-    let grpc = Routes::new(runs).add_service(governing).add_service(dashboard).add_service(reflection).into_axum_router().reset_fallback();
+    let grpc = Routes::new(runs)
+        .add_service(governing)
+        .add_service(dashboard)
+        .add_service(reflection)
+        .into_axum_router()
+        .reset_fallback();
     Ok(Routes::from(grpc.merge(http)))
 }

@@ -137,7 +137,9 @@ pub fn progress_kind(event: &RunEvent) -> ProgressKind {
         RunEvent::LateEvidence(_) | RunEvent::RunClosed {} => ProgressKind::OperatorNote,
         RunEvent::GovernanceAudited(audited) => match **audited {
             GovernanceAudited::Budget { .. } | GovernanceAudited::Overshoot { .. } => ProgressKind::BudgetWarning,
-            GovernanceAudited::KillSwitch { .. } => ProgressKind::OperatorNote,
+            GovernanceAudited::KillSwitch { .. } | GovernanceAudited::IdentityMismatch { .. } => {
+                ProgressKind::OperatorNote
+            }
         },
         RunEvent::StepThrottled { .. } => ProgressKind::Throttled,
         RunEvent::StepSkipped { .. } | RunEvent::StepFailed { .. } | RunEvent::TimerFired { .. } => {

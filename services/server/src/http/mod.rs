@@ -38,6 +38,8 @@ pub(crate) use self::events::{HEARTBEAT, beat, raw_frame};
 pub(crate) use self::execute::planned;
 #[cfg(test)]
 pub(crate) use self::openapi::document;
+use self::operations::{OPERATIONS, Operation, Verb};
+use self::problem::RequestId;
 #[cfg(test)]
 pub(crate) use self::read::{parsed, typed};
 #[cfg(test)]
@@ -46,8 +48,6 @@ pub(crate) use self::runs::submitted;
 pub(crate) use self::shapes::{
     ChooseBranchRequest, ControlRequest, DecideRequest, ExecuteRequest, ForkRequest, RetryRequest, StepRequest,
 };
-use self::operations::{OPERATIONS, Operation, Verb};
-use self::problem::RequestId;
 use crate::api::ErrorKind;
 use crate::errors::Refusal;
 use crate::service::Runs;

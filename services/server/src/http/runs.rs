@@ -90,7 +90,10 @@ pub(super) fn list(call: Call) -> Answered {
         let filter = DashboardFilter { status, pipeline_id, limit: size, ..DashboardFilter::default() };
         let (rows, next) = call.runs.page(&caller, Whose::Own, filter, call.query.text("pageToken")).await?;
         let next_page_token = Some(next).filter(|token| !token.is_empty());
-        json(StatusCode::OK, &RunPage { runs: rows.iter().map(|row| views::row(row, &caller)).collect(), next_page_token })
+        json(
+            StatusCode::OK,
+            &RunPage { runs: rows.iter().map(|row| views::row(row, &caller)).collect(), next_page_token },
+        )
     })
 }
 

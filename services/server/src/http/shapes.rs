@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::envelope::RunEnvelope;
-use signalbox_domain::run::progress::CustomerSummary;
 use signalbox_domain::run::explain::Explanation;
+use signalbox_domain::run::progress::CustomerSummary;
 use signalbox_domain::run::submission::RunBudget;
 
 /// What `POST /v1/agentic/runs/execute` takes (EXE-005).

@@ -105,9 +105,7 @@ fn errors() -> Vec<ApiError> {
             ApiError::Contended => ApiError::Overloaded { retry_after_ms: 2_500 },
             ApiError::Overloaded { .. } => ApiError::Draining,
             ApiError::Draining => ApiError::AnswerPending,
-            ApiError::AnswerPending => {
-                ApiError::JournalCorrupt { run_id: run_id(), seq: 4, problem: "gap".to_owned() }
-            }
+            ApiError::AnswerPending => ApiError::JournalCorrupt { run_id: run_id(), seq: 4, problem: "gap".to_owned() },
             ApiError::JournalCorrupt { .. } => ApiError::Internal("secret table".to_owned()),
             // The last; and those above, which hold others.
             ApiError::Internal(_)
@@ -140,7 +138,8 @@ fn every_error_carries_the_details_that_fit_it() {
                 assert!(bad.field_violations.iter().all(|violation| !violation.field.is_empty()), "{error:?}");
             }
             Code::FailedPrecondition => {
-                let failed = details.precondition_failure().unwrap_or_else(|| panic!("{error:?} fails no precondition"));
+                let failed =
+                    details.precondition_failure().unwrap_or_else(|| panic!("{error:?} fails no precondition"));
                 assert!(failed.violations.iter().all(|violation| violation.r#type == error.code()), "{error:?}");
             }
             Code::NotFound | Code::AlreadyExists => {
@@ -190,9 +189,11 @@ fn codes_of_the_edges() -> BTreeMap<String, ErrorKind> {
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            let quoted = |rest: &str| rest.trim_start().strip_prefix('"')?.split_once('"').map(|(code, _)| code.to_owned());
+            let quoted =
+                |rest: &str| rest.trim_start().strip_prefix('"')?.split_once('"').map(|(code, _)| code.to_owned());
             for (name, kind) in KINDS {
-                let found = words.split(&format!("ErrorKind::{name},")).skip(1).filter_map(quoted);
+                let mark = format!("ErrorKind::{name},");
+                let found = words.split(&mark).skip(1).filter_map(quoted);
                 codes.extend(found.map(|code| (code, kind)));
             }
             codes.extend(words.split("bad(").skip(1).filter_map(quoted).map(|code| (code, ErrorKind::Invalid)));

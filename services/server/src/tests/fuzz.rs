@@ -86,11 +86,14 @@ fn a_watch_of_any_bytes_has_a_run_and_a_cursor_or_is_refused() {
             Err(refusal) => assert!(format!("{refusal:?}").len() < 3_000, "{refusal:?}"),
         }
     }
-    let request = |after_seq| {
-        v1::WatchRunRequest { run_id: Uuid::from_u128(7).to_string(), after_seq }.encode_to_vec()
-    };
+    let request = |after_seq| v1::WatchRunRequest { run_id: Uuid::from_u128(7).to_string(), after_seq }.encode_to_vec();
     // The last is a cursor below zero, as a client that minds no types would send it.
-    let seeds = vec![request(0), request(12), request(u64::MAX), vec![0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]];
+    let seeds = vec![
+        request(0),
+        request(12),
+        request(u64::MAX),
+        vec![0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+    ];
     drive_over(Target { name: "watch-run-request", run, weight: 1 }, seeds);
 }
 

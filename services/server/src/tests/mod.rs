@@ -36,8 +36,8 @@ use tonic_types::StatusExt;
 use uuid::Uuid;
 
 use self::identity::Claims;
-use crate::fake_governance::FakeGovernance;
 use crate::fake::{FakeNode, envelope};
+use crate::fake_governance::FakeGovernance;
 use crate::identity::Identify;
 use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
 use crate::watch::WatchLimits;
