@@ -5,7 +5,7 @@
 
 use crate::governance::budget::{Budget, BudgetError, BudgetScope, MeteredBudget};
 use crate::governance::kill_switch::SWITCH_TEXT_BYTES_MAX;
-use crate::governance::switching::{self, Operator, Reach, SwitchDenial};
+use crate::governance::switching::{self, Operator, Reach};
 use crate::identity::Role;
 use crate::ids::{ActorId, AgentId, BudgetId, PipelineId, RunId, TenantId, ToolId};
 use crate::quantity::Micros;
@@ -183,10 +183,9 @@ fn may_manage(by: Operator<'_>, tenant: Option<&TenantId>, scope: BudgetScope) -
         Role::TenantOperator if scope == BudgetScope::Tenant => {
             refused("what a whole tenant may spend is set by platform operators".to_owned())
         }
-        Role::TenantOperator => match switching::within(by, tenant) {
-            Err(SwitchDenial::NotAuthorized(why)) => refused(why),
-            Ok(()) | Err(_) => Ok(()),
-        },
+        Role::TenantOperator => {
+            switching::within(by, tenant).map_err(|why| BudgetDenial::NotAuthorized(why.to_owned()))
+        }
         role @ (Role::Customer | Role::Creator | Role::Service) => {
             refused(format!("a {} may not change budgets", role.as_str()))
         }

@@ -188,7 +188,7 @@ pub fn arm(order: ArmSwitch, by: Operator<'_>, state: &GovernanceState, now: Uni
         }
         Reach::Own => Some(by.tenant_id.clone()),
     };
-    within(by, tenant_id.as_ref())?;
+    within(by, tenant_id.as_ref()).map_err(outside)?;
     let switch = KillSwitch {
         switch_id: order.switch_id,
         tenant_id,
@@ -241,7 +241,7 @@ pub fn disarm(
     if !may_switch(by.actor.role, switch.scope) {
         return Err(not_of(by.actor.role, switch.scope));
     }
-    within(by, switch.tenant_id.as_ref())?;
+    within(by, switch.tenant_id.as_ref()).map_err(outside)?;
     if reason.trim().is_empty() {
         return Err(SwitchError::NoReason.into());
     }
@@ -285,16 +285,19 @@ pub fn standing(switch: &KillSwitch, now: UnixMs) -> &'static str {
     }
 }
 
-/// A platform operator may manage every tenant's rules and the platform's, a tenant's operator those of its own.
-pub(super) fn within(by: Operator<'_>, tenant: Option<&TenantId>) -> Result<(), SwitchDenial> {
+/// A platform operator may manage every tenant's rules and the platform's, a tenant's operator those of its own. Answers why
+/// not, in words.
+pub(super) fn within(by: Operator<'_>, tenant: Option<&TenantId>) -> Result<(), &'static str> {
     match (by.actor.role, tenant) {
         (Role::PlatformOperator, _) => Ok(()),
         (_, Some(tenant)) if tenant == by.tenant_id => Ok(()),
-        (_, Some(_)) => Err(SwitchDenial::NotAuthorized("another tenant's rules are not yours to change".to_owned())),
-        (_, None) => {
-            Err(SwitchDenial::NotAuthorized("only a platform operator may change what is platform-wide".to_owned()))
-        }
+        (_, Some(_)) => Err("another tenant's rules are not yours to change"),
+        (_, None) => Err("only a platform operator may change what is platform-wide"),
     }
+}
+
+fn outside(why: &'static str) -> SwitchDenial {
+    SwitchDenial::NotAuthorized(why.to_owned())
 }
 
 fn check_known(switch: &KillSwitch) -> Result<(), SwitchDenial> {
