@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 use crate::api::{Caller, ErrorKind, GovernanceApi};
 use crate::errors::{self, Refusal};
 use crate::identity::Identify;
-use crate::validate;
+use crate::{transport, validate};
 
 /// How often a watch looks whether the epoch has moved: a reading of memory.
 const WATCH_LOOK: Duration = Duration::from_millis(50);
@@ -82,6 +82,7 @@ impl Governing {
 
     async fn watch(&self, request: Request<v1::WatchSwitchesRequest>) -> Result<WatchStream, Refusal> {
         let caller = self.caller(request.metadata()).await?;
+        let deadline = transport::deadline_of(request.metadata())?;
         let mut after_seq = request.get_ref().after_seq;
         let place = Arc::clone(&self.watches).try_acquire_owned().map_err(|_| {
             Refusal::new(ErrorKind::Overloaded, "too-many-watches", "there are as many watches as this server carries")
@@ -130,7 +131,7 @@ impl Governing {
                 }
             }
         });
-        Ok(ReceiverStream::new(receiver).boxed())
+        Ok(transport::until(deadline, ReceiverStream::new(receiver)).boxed())
     }
 
     async fn put_budget(&self, request: Request<v1::PutBudgetRequest>) -> Result<v1::PutBudgetResponse, Refusal> {
