@@ -23,7 +23,7 @@ export SOURCES DATA SINCE
 RUN_TESTS = $$(cargo nextest --version >/dev/null 2>&1 && echo cargo nextest run || echo cargo test)
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 8
 
 run: ## the demo: a briefing from SOURCES, with APPROVE=1 SINCE=date FRESH=1 DATA=folder
 	cargo build --package signalbox
