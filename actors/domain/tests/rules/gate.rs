@@ -570,9 +570,17 @@ proptest! {
             case.grants.clear();
             case.state = GovernanceState::fold(&changes);
         });
-        let decided = case.decide();
+        // Without the words: they name the nearest of all grants, and that may be one that cannot match.
+        let decided = |case: &Case| {
+            let Decision { mut verdict, answers } = case.decide();
+            if let Verdict::Deny { message, .. } = &mut verdict {
+                message.clear();
+            }
+            (verdict, answers.into_iter().map(|said| (said.stage, said.passed, said.code)).collect::<Vec<_>>())
+        };
+        let before = decided(&case);
         case.state.apply(&EpochChange { epoch: case.state.epoch + 1, at_unix_ms: UnixMs(1), change });
-        prop_assert_eq!(case.decide(), decided);
+        prop_assert_eq!(decided(&case), before);
     }
 
     #[test]
