@@ -18,21 +18,19 @@ pub(crate) const DATA_DEFAULT: &str = "./data";
 #[command(
     name = "signalbox",
     version,
-    about,
-    propagate_version = true,
     disable_help_flag = true,
     max_term_width = 100,
     after_help = "Exit codes: 0 done, 1 refused or failed, 2 usage, 3 waiting for a decision. docs/cli.md has the rest."
 )]
 pub(crate) struct Cli {
     /// How results are printed [default: table].
-    #[arg(long, short, global = true, value_enum, env = "SIGNALBOX_OUTPUT", hide_env = true)]
+    #[arg(long, short, global = true, value_enum, env = "SIGNALBOX_OUTPUT", hide_env = true, help_heading = "General")]
     pub(crate) output: Option<Format>,
     /// When colour is used.
-    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
+    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN", help_heading = "General")]
     pub(crate) color: Colour,
     /// Print help.
-    #[arg(long, short, global = true, action = clap::ArgAction::HelpShort)]
+    #[arg(long, short, global = true, action = clap::ArgAction::HelpShort, help_heading = "General")]
     help: Option<bool>,
     /// Which server is asked, and how.
     #[command(flatten)]
@@ -245,7 +243,11 @@ mod tests {
             *text += &format!("{path}: {}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
             for arg in command.get_arguments().filter(|arg| !arg.is_global_set()) {
                 let about = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                *text += &format!("  {arg}  {about}\n");
+                let name = arg.get_long().map_or_else(|| format!("<{}>", arg.get_id()), |long| format!("--{long}"));
+                let values = arg.get_value_names().unwrap_or_default().iter().filter(|_| arg.get_long().is_some());
+                let values: String = values.map(|value| format!(" {value}")).collect();
+                let must = if arg.is_required_set() { " (required)" } else { "" };
+                *text += &format!("  {name}{values}{must}  {about}\n");
             }
         }
         for (noun, text) in nouns {

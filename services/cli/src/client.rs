@@ -32,7 +32,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Which server is asked, and how it is reached: the one place for what all connections share.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[command(next_help_heading = "Server (each also by environment and profile: docs/cli.md)")]
+#[command(next_help_heading = "Server")]
 pub(crate) struct Connection {
     /// The server that is asked [default: http://127.0.0.1:7420].
     #[arg(long, global = true, env = "SIGNALBOX_ADDR", hide_env = true, value_name = "URL")]

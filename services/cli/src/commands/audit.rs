@@ -17,6 +17,8 @@ use crate::output::{Out, instant};
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
     /// Lists who changed which rule, oldest first.
+    #[command(after_help = "Example:
+  signalbox audit list --subject switch:no-web")]
     List {
         /// Only acts after this one.
         #[arg(long, default_value_t = 0, value_name = "SEQ")]
@@ -29,6 +31,8 @@ pub(crate) enum AuditCommand {
         limit: u32,
     },
     /// Prints the whole audit journal as JSON lines, for `signalbox verify --audit`.
+    #[command(after_help = "Example:
+  signalbox audit export > audit.jsonl")]
     Export,
 }
 

@@ -16,15 +16,23 @@ use crate::output::{Out, cost, instant};
 #[derive(Debug, Subcommand)]
 pub(crate) enum BudgetsCommand {
     /// Creates a budget or changes its rule; what was spent stays spent.
+    #[command(after_help = "Example:
+  signalbox budgets put acme-daily --scope tenant --key acme --limit 500 --calendar day --reason \"the new contract\"")]
     Put(Box<PutArgs>),
     /// Shows one budget and how it stands.
+    #[command(after_help = "Example:
+  signalbox budgets get acme-daily")]
     Get {
         /// The budget.
         id: String,
     },
     /// Lists the budgets in force.
+    #[command(after_help = "Example:
+  signalbox budgets list")]
     List,
     /// Raises a limit, and lets the runs go on that were held because it was used up.
+    #[command(after_help = "Example:
+  signalbox budgets top-up acme-daily --by 100 --reason \"a busy day\"")]
     TopUp {
         /// The budget.
         id: String,
@@ -36,6 +44,8 @@ pub(crate) enum BudgetsCommand {
         how: HowArgs,
     },
     /// Takes a budget out of force; its figures are kept.
+    #[command(after_help = "Example:
+  signalbox budgets retire acme-daily --reason \"the contract ended\"")]
     Retire {
         /// The budget.
         id: String,
@@ -44,6 +54,8 @@ pub(crate) enum BudgetsCommand {
         how: HowArgs,
     },
     /// Shows the windows of a budget that are over, and who changed it.
+    #[command(after_help = "Example:
+  signalbox budgets history acme-daily")]
     History {
         /// The budget.
         id: String,

@@ -22,8 +22,13 @@ const WAIT_WITHIN: Duration = Duration::from_secs(40);
 #[derive(Debug, Subcommand)]
 pub(crate) enum SwitchesCommand {
     /// Stops everything that matches, from this instant on: no call of it is admitted, running ones are cancelled.
+    #[command(after_help = "Examples:
+  signalbox switches arm --scope tool --target web.fetch --reason \"the proxy is replaced\" --for 2h --wait
+  signalbox switches arm --scope tenant --target acme --reason \"they asked for it\"")]
     Arm(ArmArgs),
     /// Lets what a switch stops go on again. A `global` switch needs two identities: the second says the same.
+    #[command(after_help = "Example:
+  signalbox switches disarm no-web --reason \"the proxy is back\"")]
     Disarm {
         /// The switch.
         id: String,
@@ -32,17 +37,23 @@ pub(crate) enum SwitchesCommand {
         reason: String,
     },
     /// Lists the switches that are armed.
+    #[command(after_help = "Example:
+  signalbox switches list --all")]
     List {
         /// Those that are disarmed or expired too.
         #[arg(long)]
         all: bool,
     },
     /// Shows one switch and what it has done.
+    #[command(after_help = "Example:
+  signalbox switches show no-web")]
     Show {
         /// The switch.
         id: String,
     },
     /// Follows what happens to switches until it is interrupted.
+    #[command(after_help = "Example:
+  signalbox switches watch --after 12")]
     Watch {
         /// Only what happens after this act.
         #[arg(long, default_value_t = 0, value_name = "SEQ")]

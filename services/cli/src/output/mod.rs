@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use signalbox_domain::quantity::Micros;
 
-use self::table::{Table, fields_of};
+use self::table::{Table, fields_of, wrap};
 use self::terminal::screen_width;
 pub(crate) use self::terminal::{Colour, Stream, bars_wanted, choose_colour, colour_on};
 use crate::failure::Failure;
@@ -96,7 +96,10 @@ impl Out {
             writeln!(self.to, "{line}")?;
         }
         if !laid.left_out.is_empty() {
-            writeln!(self.to, "(no room for {}; --output yaml shows all)", laid.left_out.join(", "))?;
+            let note = format!("(no room for {}; --output yaml shows all)", laid.left_out.join(", "));
+            for line in wrap(&note, self.width.unwrap_or(usize::MAX)) {
+                writeln!(self.to, "{line}")?;
+            }
         }
         self.to.flush()?;
         Ok(())

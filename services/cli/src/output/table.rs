@@ -124,7 +124,7 @@ pub(super) fn fields_of(fields: &[(&str, &str)], width: Option<usize>) -> Vec<St
 }
 
 /// A text as lines of at most this width, broken between words; a word that is wider stands alone and whole.
-fn wrap(text: &str, room: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
     if text.width() <= room {
         return vec![text.to_owned()];
     }
