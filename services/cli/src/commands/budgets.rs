@@ -52,6 +52,9 @@ pub(crate) enum BudgetsCommand {
         /// How it is done.
         #[command(flatten)]
         how: HowArgs,
+        /// Only say what would no longer be bounded; nothing is changed.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Shows the windows of a budget that are over, and who changed it.
     #[command(after_help = "Example:
@@ -148,7 +151,8 @@ pub(crate) async fn run(client: Governance, command: BudgetsCommand, out: &mut O
         BudgetsCommand::Get { id } => get(client, id, out).await,
         BudgetsCommand::List => list(client, out).await,
         BudgetsCommand::TopUp { id, by, how } => top_up(client, id, by, how, out).await,
-        BudgetsCommand::Retire { id, how } => retire(client, id, how, out).await,
+        BudgetsCommand::Retire { id, dry_run: true, .. } => would_retire(client, id, out).await,
+        BudgetsCommand::Retire { id, how, dry_run: false } => retire(client, id, how, out).await,
         BudgetsCommand::History { id, limit } => history(client, id, limit, out).await,
     }
 }
@@ -298,6 +302,16 @@ async fn retire(mut client: Governance, id: String, how: HowArgs, out: &mut Out)
         return out.json(&json!({ "budget": view(&budget)? }));
     }
     out.line(&format!("{} is out of force; {}", budget.budget_id, standing(&budget)))
+}
+
+/// What retiring would take away.
+async fn would_retire(mut client: Governance, id: String, out: &mut Out) -> Result<(), Failure> {
+    let answer = client.get_budget(timed(v1::GetBudgetRequest { budget_id: id })).await?.into_inner();
+    let budget = answer.budget.unwrap_or_default();
+    if out.is_json() {
+        return out.json(&json!({ "dryRun": true, "budget": view(&budget)? }));
+    }
+    out.line(&format!("would take {} out of force: {}. Nothing was done", budget.budget_id, standing(&budget)))
 }
 
 async fn history(mut client: Governance, id: String, limit: u32, out: &mut Out) -> Result<(), Failure> {

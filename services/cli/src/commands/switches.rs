@@ -35,6 +35,9 @@ pub(crate) enum SwitchesCommand {
         /// Why; kept in the audit journal.
         #[arg(long, value_name = "TEXT")]
         reason: String,
+        /// Only say what would go on again; nothing is changed.
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Lists the switches that are armed.
     #[command(after_help = "Example:
@@ -94,6 +97,9 @@ pub(crate) struct ArmArgs {
     /// Wait until the runs it matches have ended and their calls are cancelled.
     #[arg(long)]
     wait: bool,
+    /// Only say what would be stopped; nothing is changed.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -143,8 +149,10 @@ pub(crate) fn seconds(text: &str) -> Result<u64, String> {
 /// Does what was asked.
 pub(crate) async fn run(client: Governance, command: SwitchesCommand, out: &mut Out) -> Result<(), Failure> {
     match command {
+        SwitchesCommand::Arm(args) if args.dry_run => would_arm(&args, out),
         SwitchesCommand::Arm(args) => arm(client, args, out).await,
-        SwitchesCommand::Disarm { id, reason } => disarm(client, id, reason, out).await,
+        SwitchesCommand::Disarm { id, dry_run: true, .. } => would_disarm(client, id, out).await,
+        SwitchesCommand::Disarm { id, reason, dry_run: false } => disarm(client, id, reason, out).await,
         SwitchesCommand::List { all } => list(client, all, out).await,
         SwitchesCommand::Show { id } => show(client, id, out).await,
         SwitchesCommand::Watch { after } => watch(client, after, out).await,
@@ -192,6 +200,50 @@ async fn arm(mut client: Governance, args: ArmArgs, out: &mut Out) -> Result<(),
             .next(format!("see how far it is with `signalbox switches show {}`", switch.switch_id)));
     }
     Ok(())
+}
+
+/// What arming would stop. Whether the caller may arm it is the server's to say.
+fn would_arm(args: &ArmArgs, out: &mut Out) -> Result<(), Failure> {
+    let is_global = matches!(args.scope, Scope::Global);
+    if is_global != args.target.is_none() {
+        let problem = if is_global { "a global switch has no --target" } else { "--target says which one is stopped" };
+        return Err(Failure::usage("switch-invalid", problem));
+    }
+    let switch = v1::KillSwitch {
+        scope: v1::SwitchScope::from(args.scope).into(),
+        target_id: args.target.clone().unwrap_or_default(),
+        ..v1::KillSwitch::default()
+    };
+    let whose = match (&args.tenant, args.platform_wide) {
+        (_, true) => "every tenant".to_owned(),
+        (Some(tenant), false) => format!("tenant {tenant}"),
+        (None, false) => "your tenant".to_owned(),
+    };
+    let stopped = format!("{} {}", scope(&switch), switch.target_id);
+    if out.is_json() {
+        let scope = scope(&switch);
+        return out.json(&json!({ "dryRun": true, "scope": scope, "targetId": args.target, "whose": whose }));
+    }
+    let stopped = stopped.trim_end();
+    out.line(&format!(
+        "would stop every call that matches {stopped}, for {whose}, and end runs with one out. Nothing was done"
+    ))
+}
+
+/// What disarming would let go on.
+async fn would_disarm(mut client: Governance, id: String, out: &mut Out) -> Result<(), Failure> {
+    let answer = client.get_switch(timed(v1::GetSwitchRequest { switch_id: id })).await?.into_inner();
+    let switch = answer.switch.unwrap_or_default();
+    if out.is_json() {
+        return out.json(&json!({ "dryRun": true, "switch": view(&switch) }));
+    }
+    let asks = if scope(&switch) == "global" { "; another identity must say the same" } else { "" };
+    out.line(&format!(
+        "{} is {}; disarming it would let {} go on again{asks}. Nothing was done",
+        switch.switch_id,
+        switch.state,
+        what(&switch)
+    ))
 }
 
 async fn disarm(mut client: Governance, id: String, reason: String, out: &mut Out) -> Result<(), Failure> {

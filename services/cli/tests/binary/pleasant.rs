@@ -200,3 +200,24 @@ fn an_interrupted_watch_says_how_to_go_on_and_leaves_the_run_alone() {
     );
     assert_ne!(server.json(&format!("runs get {run_id}")).json()["status"], "cancelled");
 }
+
+#[test]
+fn switches_and_budgets_are_rehearsed_too() {
+    let server = Server::start();
+    let arm = "switches arm --scope tool --target web.fetch --reason x --id no-web";
+    let would = server.json(&format!("{arm} --dry-run"));
+    assert_eq!((would.exit, &would.json()["dryRun"]), (0, &json!(true)), "{would:?}");
+    assert_eq!(server.json("switches list").json()["switches"], json!([]));
+    let wrong = server.json("switches arm --scope global --target x --reason x --dry-run");
+    assert_eq!((wrong.exit, wrong.code()), (2, "switch-invalid"));
+
+    assert_eq!(server.json(arm).exit, 0);
+    let would = run(&mut server.command("switches disarm no-web --reason x --dry-run"));
+    assert!(would.exit == 0 && would.out.contains("Nothing was done"), "{would:?}");
+    assert_eq!(server.json("switches show no-web").json()["state"], "armed");
+
+    let put = server.json("budgets put daily --scope tenant --key default --limit 5 --reason x");
+    assert_eq!(put.exit, 0, "{put:?}");
+    assert_eq!(server.json("budgets retire daily --reason x --dry-run").json()["dryRun"], true);
+    assert_eq!(server.json("budgets list").json()["budgets"].as_array().unwrap().len(), 1);
+}
