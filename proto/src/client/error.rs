@@ -6,6 +6,8 @@ use signalbox_tls::TlsError;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+use super::connection_broke;
+
 /// Why a request came to nothing.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
@@ -75,7 +77,7 @@ impl From<Status> for ClientError {
         let reason = status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty());
         let code = match reason {
             Some(reason) => reason,
-            None if status.code() == Code::Unavailable => "server-unreachable".to_owned(),
+            None if status.code() == Code::Unavailable || connection_broke(&status) => "server-unreachable".to_owned(),
             None => format!("grpc-{}", kebab(status.code())),
         };
         let retry_after = status.get_details_retry_info().and_then(|retry| retry.retry_delay);

@@ -19,7 +19,7 @@ pub use crate::v1::control_run_request::Control;
 pub use crate::v1::watch_run_response::Item;
 pub use connect::{Connect, Credential, Wire};
 pub use error::ClientError;
-pub use retry::Retry;
+pub use retry::{Retry, connection_broke};
 pub use signalbox_tls::ClientFiles;
 pub use watch::Watch;
 

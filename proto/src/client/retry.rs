@@ -24,6 +24,12 @@ impl Default for Retry {
     }
 }
 
+/// True if this status was made on this side because the connection broke: one that came over it has no cause. It may say
+/// `UNKNOWN`, as when a server is killed in the middle of a stream.
+pub fn connection_broke(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
 impl Retry {
     /// Nothing is repeated.
     pub const NEVER: Self = Self { tries_max: 0, wait_max: Duration::ZERO };
@@ -35,7 +41,7 @@ impl Retry {
         }
         match status.get_details_retry_info().and_then(|retry| retry.retry_delay) {
             Some(pause) => (pause <= self.wait_max).then_some(pause),
-            None if matches!(status.code(), Code::Unavailable | Code::Aborted) => {
+            None if matches!(status.code(), Code::Unavailable | Code::Aborted) || connection_broke(status) => {
                 Some(PAUSE_FIRST.saturating_mul(1 << told.min(16)).min(self.wait_max))
             }
             None => None,
@@ -61,6 +67,13 @@ mod tests {
         assert_eq!(retry.pause(&later(60), 0), None, "a minute is the caller's to decide on");
         assert_eq!(retry.pause(&later(3), retry.tries_max), None);
         assert_eq!(Retry::NEVER.pause(&later(0), 0), None);
+    }
+
+    #[test]
+    fn a_broken_connection_is_told_from_a_server_that_says_it_does_not_know() {
+        let broken = Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::BrokenPipe)));
+        assert!(connection_broke(&broken) && Retry::default().pause(&broken, 0).is_some());
+        assert_eq!(Retry::default().pause(&Status::unknown("a bug"), 0), None);
     }
 
     #[test]

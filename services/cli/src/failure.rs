@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use signalbox_domain::redact::redact_text;
+use signalbox_proto::client::connection_broke;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -87,7 +88,9 @@ impl From<Status> for Failure {
         let info = status.get_details_error_info();
         let code = match info {
             Some(info) if !info.reason.is_empty() => info.reason,
-            Some(_) | None if status.code() == Code::Unavailable => "server-unreachable".to_owned(),
+            Some(_) | None if status.code() == Code::Unavailable || connection_broke(&status) => {
+                "server-unreachable".to_owned()
+            }
             Some(_) | None => format!("grpc-{}", kebab(&format!("{:?}", status.code()))),
         };
         let mut failure = Self::new(code, status.message().to_owned());
