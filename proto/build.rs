@@ -6,6 +6,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
         "signalbox/v1/dashboard.proto",
         "signalbox/v1/governance_service.proto",
+        "signalbox/v1/identity_service.proto",
         "signalbox/v1/run_service.proto",
         "signalbox/v1/tool_executor.proto",
     ];
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("signalbox_v1.bin"), prost::Message::encode_to_vec(&descriptors))?;
     // It may carry secrets: `src/lib.rs` says what is printed of it.
-    let carries_secrets = [".signalbox.v1.ExecuteRequest"];
+    let carries_secrets = [".signalbox.v1.ExecuteRequest", ".signalbox.v1.CreateApiKeyResponse"];
     tonic_prost_build::configure().bytes(".").skip_debug(carries_secrets).compile_fds(descriptors)?;
     Ok(())
 }

@@ -25,6 +25,12 @@ pub mod v1 {
         }
     }
 
+    impl std::fmt::Debug for CreateApiKeyResponse {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("CreateApiKeyResponse").field("api_key", &self.api_key).finish_non_exhaustive()
+        }
+    }
+
     /// The encoded file descriptors, for reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/signalbox_v1.bin"));
 }

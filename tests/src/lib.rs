@@ -4,6 +4,7 @@
 //! `tests/fuzz` drives the parsers over hostile bytes.
 
 pub mod fuzz;
+pub mod issuer;
 
 use std::io;
 use std::path::{Path, PathBuf};

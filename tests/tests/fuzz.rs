@@ -34,6 +34,11 @@ fn no_url_or_redirect_that_passes_the_guard_leads_inside() {
 }
 
 #[test]
+fn claims_that_are_believed_say_what_any_reader_reads() {
+    target("claims");
+}
+
+#[test]
 fn what_was_masked_once_is_masked_for_good() {
     target("redact");
 }

@@ -158,6 +158,8 @@ uuid_id! {
     ApprovalId,
     /// One command to a run; saying it twice is harmless.
     CommandId,
+    /// One API key, never its secret.
+    KeyId,
     /// One life of one node process.
     NodeIncarnation,
     /// One life of the store: restoring a backup begins another.

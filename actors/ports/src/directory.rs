@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use signalbox_domain::dashboard::{DashboardCursor, DashboardEntry, DashboardFilter, RunCounts};
-use signalbox_domain::ids::{ApprovalId, RunId, TenantId};
+use signalbox_domain::ids::{ActorId, ApprovalId, RunId, TenantId};
 use signalbox_domain::run::append::OpenApproval;
 use signalbox_domain::time::{UnixMicros, UnixMs};
 
@@ -21,10 +21,29 @@ pub const OPEN_APPROVALS_MAX: usize = 1_000;
 /// Whose runs. It comes from the caller's credential, beside the filter, so that no filter reaches beyond it (I11).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
+    /// Those that one actor of a tenant submitted.
+    Submitter(TenantId, ActorId),
     /// One tenant's.
     Tenant(TenantId),
     /// Everybody's: for operators of the whole installation.
     AllTenants,
+}
+
+impl Scope {
+    /// The tenant it is within, if it is within one.
+    pub const fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Self::Submitter(tenant, _) | Self::Tenant(tenant) => Some(tenant),
+            Self::AllTenants => None,
+        }
+    }
+    /// The actor whose runs alone are in it, if there is one.
+    pub const fn submitter(&self) -> Option<&ActorId> {
+        match self {
+            Self::Submitter(_, actor) => Some(actor),
+            Self::Tenant(_) | Self::AllTenants => None,
+        }
+    }
 }
 
 /// A page of runs.
@@ -36,6 +55,17 @@ pub struct RunPage {
     pub next: Option<DashboardCursor>,
 }
 
+/// An open question in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenQuestion {
+    /// The run that asks.
+    pub run_id: RunId,
+    /// Who submitted it.
+    pub submitted_by: ActorId,
+    /// The question.
+    pub open: OpenApproval,
+}
+
 /// Lists.
 #[async_trait]
 pub trait Directory: Send + Sync + 'static {
@@ -43,8 +73,8 @@ pub trait Directory: Send + Sync + 'static {
     async fn runs(&self, scope: &Scope, filter: &DashboardFilter, read_at: UnixMicros) -> Result<RunPage, StoreError>;
     /// How many runs are in each bucket, of those that were accepted at this instant or later.
     async fn count_runs(&self, scope: &Scope, started_after: Option<UnixMs>) -> Result<RunCounts, StoreError>;
-    /// Open questions of a tenant, oldest first, with the run each belongs to; at most [`OPEN_APPROVALS_MAX`].
-    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError>;
+    /// Open questions of a tenant, oldest first; at most [`OPEN_APPROVALS_MAX`].
+    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<OpenQuestion>, StoreError>;
     /// The run of a tenant that asked a question, be it open, answered or lapsed; `None` if none of the tenant's ever did.
     async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError>;
 }

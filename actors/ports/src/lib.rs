@@ -13,6 +13,7 @@ pub mod directory;
 pub mod governance;
 pub mod inbox;
 pub mod journal;
+pub mod keys;
 pub mod leases;
 pub mod maintenance;
 pub mod sealing;

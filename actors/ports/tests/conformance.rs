@@ -24,6 +24,7 @@ fn every_case_of_the_suite_is_run() {
         include_str!("../src/conformance/directory.rs"),
         include_str!("../src/conformance/governance.rs"),
         include_str!("../src/conformance/inbox.rs"),
+        include_str!("../src/conformance/keys.rs"),
         include_str!("../src/conformance/leases.rs"),
         include_str!("../src/conformance/races.rs"),
         include_str!("../src/conformance/runs.rs"),

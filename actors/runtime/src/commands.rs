@@ -18,6 +18,9 @@ pub(crate) struct Order {
     pub(crate) command: RunCommand,
     /// Who gives it.
     pub(crate) actor: Actor,
+    /// What its credential allows, as far as the answer to a question depends on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) scopes: Vec<String>,
     /// The last event the caller had seen, if it wants to be refused when there are newer ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expected_seq: Option<u64>,
@@ -49,7 +52,7 @@ fn decide_one(run: &RunEnvelope, waiting: &InboxCommand, now: UnixMs) -> (Vec<Ne
         Ok(order) => order,
         Err(error) => return refused("command-unreadable", format!("the command cannot be read: {error}")),
     };
-    let context = Context { now, actor: order.actor, expected_seq: order.expected_seq };
+    let context = Context { now, actor: order.actor, scopes: order.scopes, expected_seq: order.expected_seq };
     match decide(run, &order.command, &context) {
         Ok(events) => {
             let accepted = CommandAnswer { accepted: true, code: "ok".to_owned(), message: String::new(), seq: 0 };

@@ -22,7 +22,7 @@ use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::Grant;
 use signalbox_domain::governance::switching::SecondIdentity;
-use signalbox_domain::identity::Visibility;
+use signalbox_domain::identity::{self, Action, Reach, Visibility};
 use signalbox_domain::ids::{NodeIncarnation, RunId, RunKey, TenantId};
 use signalbox_domain::run::advance::projection;
 use signalbox_domain::run::append::{NewEvent, RunHead};
@@ -436,8 +436,7 @@ impl NodeHandle {
 
     /// One run as it stands.
     pub async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
-        let head = self.find(caller, run_id).await?;
-        let mut run = self.envelope(&head).await?;
+        let (_, mut run) = self.find_whole(caller, run_id).await?;
         run.status = run.status_at(self.inner.shared.clock.now());
         Ok(run)
     }
@@ -514,8 +513,22 @@ impl NodeHandle {
         let _ = self.inner.root.get_cell().kill_and_wait(Some(STOP_WITHIN)).await;
     }
 
-    // A foreign run is as absent as one that does not exist (I11).
+    // A foreign run, and one that the caller may not see, is as absent as one that does not exist (I11).
     async fn find(&self, caller: &Caller, run_id: RunId) -> Result<RunHead, ApiError> {
+        if identity::reach(caller.actor.role, Action::ReadRuns) >= Reach::Tenant {
+            return self.find_any(caller, run_id).await;
+        }
+        Ok(self.find_whole(caller, run_id).await?.0)
+    }
+
+    /// The same, with the run as it stands.
+    async fn find_whole(&self, caller: &Caller, run_id: RunId) -> Result<(RunHead, RunEnvelope), ApiError> {
+        let head = self.find_any(caller, run_id).await?;
+        let run = self.envelope(&head).await?;
+        if identity::may_see(caller, &run) { Ok((head, run)) } else { Err(ApiError::NoSuchRun(run_id.to_string())) }
+    }
+
+    async fn find_any(&self, caller: &Caller, run_id: RunId) -> Result<RunHead, ApiError> {
         let head = self.inner.shared.store.find(&caller.tenant_id, run_id).await?;
         head.ok_or_else(|| ApiError::NoSuchRun(run_id.to_string()))
     }

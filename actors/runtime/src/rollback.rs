@@ -36,7 +36,7 @@ pub async fn accept_rollback(
     reason: &str,
 ) -> Result<RollbackAccepted, StoreError> {
     let command = RunCommand::Pause { reason: redact_text(reason).into_owned() };
-    let order = Order { command, actor, expected_seq: None };
+    let order = Order { command, actor, scopes: Vec::new(), expected_seq: None };
     let body = serde_json::to_vec(&order).map_err(|error| StoreError::Poison(error.to_string()))?;
     let command = InboxCommand { command_id, class: CommandClass::Control, body };
     let (mut held, mut after) = (0, None);

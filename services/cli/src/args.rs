@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::client::Connection;
 use crate::commands::{
     ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs, DemoArgs,
-    DoctorArgs, ExplainArgs, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand,
-    ToolsCommand, VerifyArgs,
+    DoctorArgs, ExplainArgs, KeysCommand, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand,
+    SwitchesCommand, ToolsCommand, VerifyArgs,
 };
 use crate::output::{Colour, Format};
 
@@ -64,6 +64,11 @@ pub(crate) enum Command {
     /// Shows who changed which rule.
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Makes, lists and revokes API keys for machines.
+    #[command(subcommand)]
+    Keys(KeysCommand),
+    /// Shows whom the server takes you for, and what you may do.
+    Whoami,
     /// Checks that a journal is whole: a run of the server by its id, or an exported file without any server.
     Verify(VerifyArgs),
     /// Says why a run stopped and why its calls were refused: every stage of the gate, the switch, the meters.
@@ -135,6 +140,10 @@ mod tests {
             "signalbox approvals list --addr http://127.0.0.1:9",
             "signalbox approvals show 0190d6a8-3c1e-7bbb-8f5e-000000000001",
             "signalbox approvals decide 0190d6a8-3c1e-7bbb-8f5e-000000000001 --skip --reason x",
+            "signalbox keys create --name loader --role service --scope tool:web.fetch --scope approve:teacher --days 30",
+            "signalbox keys list --all --token-file t --tenant acme",
+            "signalbox keys revoke 0190d6a8-3c1e-7bbb-8f5e-000000000001",
+            "signalbox whoami --token-file t",
             "signalbox verify journal.jsonl",
             "signalbox check ssrf",
             "signalbox runs list --bucket attention --bucket suspended --cost-band high --latency-band stalled --agent a \
@@ -183,6 +192,10 @@ mod tests {
             format!("signalbox approvals decide {ID} --approve --reject --reason x"),
             "signalbox approvals list --output xml".to_owned(),
             "signalbox check".to_owned(),
+            "signalbox keys create".to_owned(),
+            "signalbox keys create --name loader --days 367".to_owned(),
+            "signalbox whoami --token t".to_owned(),
+            "signalbox whoami --tenant ../x".to_owned(),
             "signalbox store".to_owned(),
             "signalbox store accept-rollback --yes".to_owned(),
             "signalbox check weather".to_owned(),

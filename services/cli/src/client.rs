@@ -8,6 +8,7 @@ use serde::Serialize;
 use signalbox_proto::client::{ANSWER_BYTES_MAX, ClientError, ClientFiles, Connect, Wire};
 use signalbox_proto::v1::dashboard_service_client::DashboardServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
+use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use tonic::{Request, Status};
 
@@ -24,9 +25,13 @@ pub(crate) type Governance = GovernanceServiceClient<Wire>;
 
 /// The client of the dashboard service.
 pub(crate) type Dashboard = DashboardServiceClient<Wire>;
+/// The client of the identity service.
+pub(crate) type Identities = IdentityServiceClient<Wire>;
 
 /// Where a server is looked for unless something else is said.
 pub(crate) const ADDR_DEFAULT: &str = "http://127.0.0.1:7420";
+/// The variable that holds a token, for whom a file is in the way.
+const TOKEN_VARIABLE: &str = "SIGNALBOX_TOKEN";
 /// How long a single answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
@@ -37,7 +42,7 @@ pub(crate) struct Connection {
     /// The server that is asked [default: http://127.0.0.1:7420].
     #[arg(long, global = true, env = "SIGNALBOX_ADDR", hide_env = true, value_name = "URL")]
     pub(crate) addr: Option<String>,
-    /// The file that holds the bearer token that is shown.
+    /// The file that holds the token or API key that is shown [default: what SIGNALBOX_TOKEN holds].
     #[arg(long, global = true, env = "SIGNALBOX_TOKEN_FILE", hide_env = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The tenant that is spoken for; only a platform operator may.
@@ -138,6 +143,11 @@ impl Connection {
         Ok(Dashboard::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
+    /// Connects, to manage API keys and to ask who one is.
+    pub(crate) async fn identities(&self) -> Result<Identities, Failure> {
+        Ok(Identities::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
     /// Connects, for any service.
     pub(crate) async fn wire(&self) -> Result<Wire, Failure> {
         Ok(self.connect()?.wire().await?)
@@ -150,6 +160,10 @@ impl Connection {
                 warn("token-file-exposed", &problem);
             }
             connect = connect.token(&read("token-file", path)?)?;
+        } else if let Some(token) = std::env::var_os(TOKEN_VARIABLE).filter(|token| !token.is_empty()) {
+            // Never an argument: every process list would show it.
+            let not_text = |_| Failure::usage("credential-invalid", format!("{TOKEN_VARIABLE} is not UTF-8"));
+            connect = connect.token(&token.into_string().map_err(not_text)?)?;
         }
         if let Some(tenant) = &self.tenant {
             connect = connect.tenant(tenant)?;

@@ -23,6 +23,7 @@ use signalbox_tls::{ClientFiles, ClientTls, ServerFiles, TlsError};
 use signalbox_tools::client::Endpoint;
 
 use crate::failure::Failure;
+use crate::identity_file::IdentityEntry;
 use crate::secrets::{SealingKeyEntry, SecretEntry};
 use crate::toml_file;
 
@@ -44,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) data: Option<PathBuf>,
     /// The PostgreSQL that keeps the journal instead of the data folder, so that several nodes can share it.
     pub(crate) store: Option<StoreAddress>,
+    /// Who is let in. Without it everybody on this machine is the platform's operator.
+    pub(crate) identity: Option<IdentityEntry>,
     /// Kill switches that are armed at start. The file arms and never disarms: taking a switch out of it changes nothing.
     pub(crate) switches: Vec<SwitchEntry>,
     /// Scopes whose switches two identities must disarm [default: global]. The development identity is only one: with it an
@@ -247,6 +250,7 @@ impl Config {
         each("secrets", &self.secrets, SecretEntry::check)?;
         distinct("secrets", self.secrets.iter().map(|secret| secret.rule.secret_id.as_str()))?;
         distinct("sealingKeys", self.sealing_keys.iter().map(|key| key.key_id.as_str()))?;
+        self.identity.as_ref().map_or(Ok(()), IdentityEntry::check)?;
         // Not while the text is read: the reader's errors quote what they found.
         self.store.as_ref().map_or(Ok(()), StoreAddress::check)?;
         distinct("switches", self.switches.iter().map(|switch| switch.switch_id.as_str()))?;
@@ -371,7 +375,7 @@ mod tests {
     #[test]
     fn the_example_is_valid_as_it_stands_and_with_every_comment_taken_away() {
         let as_it_stands = Config::parse(EXAMPLE).unwrap();
-        assert!(as_it_stands.switches.is_empty());
+        assert!(as_it_stands.switches.is_empty() && as_it_stands.identity.is_none());
         let all: String = EXAMPLE.lines().map(|line| line.strip_prefix("#= ").unwrap_or(line)).fold(
             String::new(),
             |mut text, line| {
@@ -385,6 +389,7 @@ mod tests {
         assert_eq!((config.grants.len(), config.executors.len(), config.exemptions.len()), (1, 1, 1));
         assert_eq!((config.secrets.len(), config.sealing_keys.len()), (1, 1));
         assert!(config.tls.is_some_and(|tls| tls.client_ca.is_some()));
+        assert!(config.identity.is_some_and(|identity| identity.api_keys && identity.claims.scope.is_some()));
         assert!(config.limits.runs_active_max.is_some() && config.limits.store_bytes_max.is_some());
     }
 
@@ -442,6 +447,17 @@ userVisibleStatusCopy = "c"
             (format!("{switch}disarmedAtUnixMs = 1"), "disarmedAtUnixMs"),
             (format!("{switch}{switch}"), "twice"),
             (format!("{switch}targetId = \"x\""), "switches[0]"),
+            ("[identity]".to_owned(), "lets nobody in"),
+            ("[identity]\njwksFile = \"k\"\naudience = \"a\"".to_owned(), "identity.issuer"),
+            ("[identity]\njwksFile = \"k\"\nissuer = \"i\"\naudience = \"\"".to_owned(), "identity.audience"),
+            ("[identity]\napiKeys = true\nissuer = \"i\"".to_owned(), "identity.issuer"),
+            ("[identity]\njwksFile = \"k\"\njwksUrl = \"https://i.example\"".to_owned(), "one of them"),
+            ("[identity]\njwksUrl = \"http://i.example/k\"".to_owned(), "identity.jwksUrl"),
+            ("[identity]\njwksUrl = \"https://u:p@i.example/k\"".to_owned(), "identity.jwksUrl"),
+            ("[identity]\njwksUrl = \"file:///etc/passwd\"".to_owned(), "identity.jwksUrl"),
+            ("[identity]\napiKeys = true\nleewaySeconds = 301".to_owned(), "leewaySeconds"),
+            ("[identity]\napiKeys = true\n[identity.claims]\nrole = \"\"".to_owned(), "identity.claims"),
+            ("[identity]\napiKeys = true\nnone = true".to_owned(), "none"),
             ("[limits]\nwatchesMax = 0".to_owned(), "limits.watchesMax"),
             ("[limits]\nwatches = 1".to_owned(), "watches"),
             ("[[executors]]\nurl = \"x\"".to_owned(), "url"),

@@ -120,6 +120,12 @@ fn hint(code: &str) -> Option<&'static str> {
         "store-schema-newer" => "it was written by a newer signalbox; use that version, or another --data or --store",
         "store-not-durable" => "turn fsync and full_page_writes on at the PostgreSQL server, and restart it",
         "identity-not-configured" => "listen on a loopback address, such as --listen 127.0.0.1:7420",
+        "unauthenticated" => {
+            "give a token or an API key with --token-file FILE, or in SIGNALBOX_TOKEN; the server's log says what was wrong"
+        }
+        "not-authorized" => "see what you may do with `signalbox whoami`",
+        "jwks-unusable" => "see docs/identity.md for what a key set looks like",
+        "no-such-key" => "list the keys there are with `signalbox keys list --all`",
         "sealing-key-missing" => "see [[sealingKeys]] in deploy/signalbox.example.toml",
         "listen-failed" => "choose another address with --listen, or stop whoever listens there",
         "agent_tools_not_configured" => "bind the tool to an executor under [[executors]] of the configuration file",

@@ -20,6 +20,7 @@ mod demo;
 mod describe;
 mod failure;
 mod governance_file;
+mod identity_file;
 mod journal_file;
 mod output;
 mod profiles;

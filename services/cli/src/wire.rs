@@ -14,10 +14,11 @@ use signalbox_ports::directory::Directory;
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::Journal;
+use signalbox_ports::keys::Keys;
 use signalbox_ports::leases::Leases;
 use signalbox_ports::maintenance::Maintenance;
 use signalbox_runtime::{Node, NodeConfig, NodeHandle, Ports};
-use signalbox_server::identity::Identify;
+use signalbox_server::identity::{ApiKeys, Identify};
 use signalbox_server::{Edge, ServeError, ServeLimits};
 use signalbox_store::{FileBlobs, OpenError, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 use signalbox_tls::{ServerFiles, ServerTls};
@@ -42,6 +43,8 @@ pub(crate) struct Station {
     pub(crate) ended: JoinHandle<()>,
     /// The object store.
     pub(crate) blobs: Arc<dyn Blobs>,
+    /// API keys of the store.
+    pub(crate) keys: Arc<ApiKeys>,
     /// Time.
     pub(crate) clock: Arc<dyn Clock>,
     /// Fresh ids.
@@ -59,10 +62,11 @@ pub(crate) struct StorePorts {
     acts: Arc<dyn Acts>,
     /// An operator's tools.
     pub(crate) maintenance: Arc<dyn Maintenance>,
+    keys: Arc<dyn Keys>,
 }
 
 impl StorePorts {
-    fn over<S: Journal + Directory + Inbox + Leases + Governance + Acts + Maintenance>(store: S) -> Self {
+    fn over<S: Journal + Directory + Inbox + Leases + Governance + Acts + Maintenance + Keys>(store: S) -> Self {
         let store = Arc::new(store);
         Self {
             journal: store.clone(),
@@ -71,7 +75,8 @@ impl StorePorts {
             leases: store.clone(),
             governance: store.clone(),
             acts: store.clone(),
-            maintenance: store,
+            maintenance: store.clone(),
+            keys: store,
         }
     }
 
@@ -129,6 +134,7 @@ pub(crate) async fn start(
     let tools = ExecutorClient::connect_all(endpoints, concurrency, clock.clone()).await.map_err(|error| {
         Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
     })?;
+    let api_keys = Arc::new(ApiKeys::new(store.keys, clock.clone(), ids.clone()));
     let ports = Ports {
         journal: store.journal,
         directory: store.directory,
@@ -152,7 +158,7 @@ pub(crate) async fn start(
     }
     let (node, ended) =
         Node::start(node, ports).await.map_err(|error| Failure::new(error.code(), error.to_string()))?;
-    Ok(Station { node, ended, blobs, clock, ids })
+    Ok(Station { node, ended, blobs, keys: api_keys, clock, ids })
 }
 
 /// The tools that come with signalbox, keeping their files in a data folder.
@@ -188,6 +194,7 @@ impl Serving {
             api: Arc::new(station.node.clone()),
             governance: Arc::new(station.node.clone()),
             identity,
+            keys: station.keys.clone(),
             ids: station.ids.clone(),
             limits,
             tls,

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
+use http::HeaderMap;
 use signalbox_domain::dashboard::{DashboardEntry, DashboardFilter};
-use signalbox_domain::identity::Visibility;
+use signalbox_domain::identity::{Action, Reach, reach};
 use signalbox_domain::ids::{ApprovalId, CallId, CommandId, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::CommandAnswer;
 use signalbox_domain::run::chain::StoredEvent;
@@ -17,6 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::{ApiError, Caller, ErrorKind, WatchItem, Whose};
 use crate::errors::{self, Refusal};
+use crate::identity::while_good;
 use crate::page;
 use crate::service::Runs;
 use crate::validate::Steering;
@@ -56,12 +58,14 @@ impl Runs {
         })
     }
 
-    /// What happens to a run behind a cursor, as far as the caller may see it.
+    /// What happens to a run behind a cursor, as far as the caller may see it and as long as its credential, which stands in
+    /// the headers, is good.
     pub(crate) async fn relay(
         &self,
         caller: &Caller,
         run_id: RunId,
         after_seq: u64,
+        headers: HeaderMap,
     ) -> Result<impl Stream<Item = Result<WatchItem, Refusal>> + Send + 'static + use<>, Refusal> {
         let permit = self.watch_permit()?;
         let source = self.api.watch(caller, run_id, after_seq).await?;
@@ -72,7 +76,7 @@ impl Runs {
             draining: self.draining.clone(),
             permit,
         };
-        Ok(relay.start(source))
+        Ok(while_good(relay.start(source).boxed(), Arc::clone(&self.identity), headers, |refusal| refusal))
     }
 
     /// Steers a run.
@@ -112,8 +116,8 @@ impl Runs {
     ) -> Result<(TenantId, RunKey, Vec<StoredEvent>), Refusal> {
         let (tenant, run_key, events) = self.api.export(caller, run_id).await?;
         // Customers are told of a run in words; a body names agents, tools and costs.
-        let sees = caller.actor.role.sees();
-        if sees == Visibility::Customer || events.iter().any(|event| event.visibility > sees) {
+        let may = reach(caller.actor.role, Action::Export) >= Reach::Tenant;
+        if !may || events.iter().any(|event| event.visibility > caller.actor.role.sees()) {
             return Err(above_standing("the whole journal of this run"));
         }
         Ok((tenant, run_key, events))
@@ -160,7 +164,7 @@ pub(crate) fn explained(
 
 /// An envelope holds calls, arguments and grants, which are shown from operators of the tenant up (DSH-010).
 pub(crate) fn sees_envelope(caller: &Caller) -> bool {
-    caller.actor.role.sees() >= Visibility::TenantOperator
+    reach(caller.actor.role, Action::Replay) >= Reach::Tenant
 }
 
 fn above_standing(what: &str) -> Refusal {

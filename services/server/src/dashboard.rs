@@ -10,18 +10,17 @@ use tonic::{Request, Response, Status};
 
 use crate::api::RunApi;
 use crate::errors::{self, Refusal};
-use crate::identity::Identify;
+use crate::identity::caller_of;
 use crate::listing::whose;
 
 /// The service over one node.
 pub(crate) struct Dashboard {
     pub(crate) api: Arc<dyn RunApi>,
-    pub(crate) identity: Arc<dyn Identify>,
 }
 
 impl Dashboard {
     async fn count(&self, request: Request<v1::CountRunsRequest>) -> Result<v1::CountRunsResponse, Refusal> {
-        let caller = self.identity.identify(request.metadata().as_ref()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let whose = whose(&request.tenant_id, request.all_tenants)?;
         let counts = self.api.count_runs(&caller, whose, request.started_after_unix_ms.map(UnixMs)).await?;
@@ -29,7 +28,7 @@ impl Dashboard {
     }
 
     async fn take(&self, request: Request<v1::GetSnapshotRequest>) -> Result<v1::GetSnapshotResponse, Refusal> {
-        let caller = self.identity.identify(request.metadata().as_ref()).await?;
+        let caller = caller_of(&request)?;
         let whose = whose(&request.get_ref().tenant_id, request.get_ref().all_tenants)?;
         let snapshot = self.api.snapshot(&caller, whose).await?;
         Ok(v1::GetSnapshotResponse {

@@ -359,11 +359,12 @@ fn retry_after(refusal: &Refusal) -> Option<Duration> {
 
 // The type and name of what a refusal is about, the most precise first.
 fn subject(refusal: &Refusal) -> (&'static str, String) {
-    const KINDS: [(&str, &str); 6] = [
+    const KINDS: [(&str, &str); 7] = [
         ("callId", "signalbox.v1.Call"),
         ("approvalId", "signalbox.v1.Approval"),
         ("switchId", "signalbox.v1.KillSwitch"),
         ("budgetId", "signalbox.v1.Budget"),
+        ("keyId", "signalbox.v1.ApiKey"),
         ("commandId", "signalbox.v1.Command"),
         ("runId", "signalbox.v1.Run"),
     ];

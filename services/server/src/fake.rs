@@ -322,7 +322,7 @@ impl RunApi for FakeNode {
             decision_reason: Some("too much".to_owned()),
             lapsed: false,
         };
-        let may_decide = asked.may_be_decided_by(&caller.actor, &run).is_ok();
+        let may_decide = asked.may_be_decided_by(&caller.actor, &caller.scopes, &run).is_ok();
         Ok(Question { run_id: run.run_id, asked, shown: serde_json::json!({"amount": 10}), may_decide })
     }
 

@@ -20,7 +20,7 @@ mod transport;
 mod validate;
 mod watch;
 
-pub use serve::{ANSWER_BYTES_MAX, Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, serve};
+pub use serve::{ANSWER_BYTES_MAX, Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, bind_identified, serve};
 pub use validate::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
 pub use watch::WatchLimits;
 

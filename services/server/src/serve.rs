@@ -9,6 +9,7 @@ use signalbox_ports::clock::Ids;
 use signalbox_proto::v1;
 use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
 use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
+use signalbox_proto::v1::identity_service_server::IdentityServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
 use signalbox_tls::{AcceptLimits, ServerTls, incoming};
 use tokio::net::TcpListener;
@@ -19,7 +20,7 @@ use tonic::service::Routes;
 use crate::api::{GovernanceApi, RunApi};
 use crate::dashboard::Dashboard;
 use crate::governing::Governing;
-use crate::identity::{Identify, IdentityNotConfigured, check_listen};
+use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured, check_listen};
 use crate::service::Runs;
 use crate::transport::Deadlines;
 use crate::watch::WatchLimits;
@@ -68,6 +69,8 @@ pub struct Edge {
     pub governance: Arc<dyn GovernanceApi>,
     /// Tells callers apart.
     pub identity: Arc<dyn Identify>,
+    /// API keys of the store.
+    pub keys: Arc<ApiKeys>,
     /// Fresh ids for commands whose caller names none.
     pub ids: Arc<dyn Ids>,
     /// Bounds.
@@ -114,6 +117,11 @@ impl ServeError {
 /// Takes the address, unless the identity forbids it.
 pub async fn bind(listen: SocketAddr, identity: &dyn Identify) -> Result<TcpListener, ServeError> {
     check_listen(listen, identity)?;
+    bind_identified(listen).await
+}
+
+/// Takes the address for an identity that tells callers apart.
+pub async fn bind_identified(listen: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(listen).await.map_err(|source| ServeError::Listen { listen, source })
 }
 
@@ -181,14 +189,19 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 3] = [
+const SERVICES: [&str; 4] = [
     <RunServiceServer<Runs> as NamedService>::NAME,
     <DashboardServiceServer<Dashboard> as NamedService>::NAME,
     <GovernanceServiceServer<Governing> as NamedService>::NAME,
+    <IdentityServiceServer<Identities> as NamedService>::NAME,
 ];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
 fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) -> Result<Routes, ServeError> {
+    let identity = edge.identity.clone();
+    let identities = IdentityServiceServer::new(Identities { keys: edge.keys })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
     let governing = Governing {
         api: edge.governance,
         identity: edge.identity.clone(),
@@ -199,7 +212,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
     let governing = GovernanceServiceServer::new(governing)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
-    let dashboard = Dashboard { api: edge.api.clone(), identity: edge.identity.clone() };
+    let dashboard = Dashboard { api: edge.api.clone() };
     let dashboard = DashboardServiceServer::new(dashboard)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
@@ -220,9 +233,10 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     // What is no call of gRPC is HTTP's to answer, so the last word is HTTP's too.
-    let grpc = Routes::new(runs)
-        .add_service(governing)
-        .add_service(dashboard)
+    let grpc = Routes::new(Door::before(runs, &identity))
+        .add_service(Door::before(governing, &identity))
+        .add_service(Door::before(dashboard, &identity))
+        .add_service(Door::before(identities, &identity))
         .add_service(reflection)
         .into_axum_router()
         .reset_fallback();

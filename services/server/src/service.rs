@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
+use http::HeaderMap;
 use prost::Message;
 use signalbox_domain::ids::{ApprovalId, CallId, CommandId, RunId};
 use signalbox_domain::run::chain::StoredEvent;
@@ -12,13 +13,12 @@ use signalbox_domain::run::verify::verify;
 use signalbox_ports::clock::{Clock as _, Ids, SystemClock};
 use signalbox_proto::v1::{self, run_service_server::RunService};
 use tokio::sync::{Semaphore, watch};
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use crate::api::{Caller, ErrorKind, RunApi};
+use crate::api::{ErrorKind, RunApi};
 use crate::asks::{Steered, explained, sees_envelope};
 use crate::errors::Refusal;
-use crate::identity::Identify;
+use crate::identity::{Identify, caller_of};
 use crate::listing::{self, Listing};
 use crate::serve::ANSWER_BYTES_MAX;
 use crate::watch::WatchLimits;
@@ -40,17 +40,13 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    async fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
-        self.identity.identify(metadata.as_ref()).await
-    }
-
     // Who names no command of its own cannot say it twice either, so any fresh id will do.
     pub(crate) fn command_id(&self, text: &str) -> Result<CommandId, Refusal> {
         Ok(validate::optional_id("command_id", text)?.unwrap_or_else(|| CommandId::new(self.ids.fresh())))
     }
 
     async fn submit(&self, request: Request<v1::SubmitRunRequest>) -> Result<v1::SubmitRunResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let run_id: Option<RunId> = validate::optional_id("run_id", &request.run_id)?;
         let submission = validate::submission(&request.submission_json)?;
@@ -59,7 +55,7 @@ impl Runs {
     }
 
     async fn get(&self, request: Request<v1::GetRunRequest>) -> Result<v1::GetRunResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let envelope = self.api.get(&caller, run_id).await?;
         // Only how long it has taken depends on the instant; where it stands, the node has said.
@@ -68,7 +64,7 @@ impl Runs {
     }
 
     async fn list(&self, request: Request<v1::ListRunsRequest>) -> Result<v1::ListRunsResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let mut request = request.into_inner();
         let token = std::mem::take(&mut request.page_token);
         let Listing { whose, filter } = Listing::read(request)?;
@@ -78,17 +74,18 @@ impl Runs {
     }
 
     async fn watch(&self, request: Request<v1::WatchRunRequest>) -> Result<WatchStream, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
+        let headers: HeaderMap = request.metadata().as_ref().clone();
         let deadline = transport::deadline_of(request.metadata())?;
         let request = request.into_inner();
         let run_id = validate::id("run_id", &request.run_id)?;
-        let items = self.relay(&caller, run_id, request.after_seq).await?;
+        let items = self.relay(&caller, run_id, request.after_seq, headers).await?;
         let items = items.map(|item| item.map(convert::watched).map_err(|error| errors::to_status(&error)));
         Ok(transport::until(deadline, items).boxed())
     }
 
     async fn control(&self, request: Request<v1::ControlRunRequest>) -> Result<v1::ControlRunResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let run_id: RunId = validate::id("run_id", &request.run_id)?;
         let command_id = self.command_id(&request.command_id)?;
@@ -99,7 +96,7 @@ impl Runs {
     }
 
     async fn replay(&self, request: Request<v1::ReplayRunRequest>) -> Result<v1::ReplayRunResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let at_seq = request.get_ref().at_seq;
         if at_seq == 0 {
@@ -110,7 +107,7 @@ impl Runs {
     }
 
     async fn export(&self, request: Request<v1::ExportRunRequest>) -> Result<ExportStream, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let (tenant, run_key, events) = self.journal(&caller, run_id).await?;
         let mut head = Some((tenant.to_string(), run_key.to_string()));
@@ -123,14 +120,14 @@ impl Runs {
     }
 
     async fn verify(&self, request: Request<v1::VerifyRunRequest>) -> Result<v1::VerifyRunResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
         let (tenant, run_key, events) = self.journal(&caller, run_id).await?;
         Ok(convert::report(verify(&tenant, run_key, &events)))
     }
 
     async fn explain(&self, request: Request<v1::ExplainRunRequest>) -> Result<v1::ExplainRunResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let run_id: RunId = validate::id("run_id", &request.get_ref().run_id)?;
         let call_id: Option<CallId> = validate::optional_id("call_id", &request.get_ref().call_id)?;
         let (_, _, events) = self.journal(&caller, run_id).await?;
@@ -144,13 +141,13 @@ impl Runs {
         &self,
         request: Request<v1::ListApprovalsRequest>,
     ) -> Result<v1::ListApprovalsResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let open = self.api.approvals(&caller).await?;
         Ok(v1::ListApprovalsResponse { approvals: open.into_iter().map(convert::approval).collect() })
     }
 
     async fn approval(&self, request: Request<v1::GetApprovalRequest>) -> Result<v1::GetApprovalResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let approval_id = validate::id("approval_id", &request.get_ref().approval_id)?;
         let question = self.api.approval(&caller, approval_id).await?;
         let sees_subject = question.may_decide || sees_envelope(&caller);
@@ -158,7 +155,7 @@ impl Runs {
     }
 
     async fn decide(&self, request: Request<v1::DecideApprovalRequest>) -> Result<v1::DecideApprovalResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let approval_id: ApprovalId = validate::id("approval_id", &request.approval_id)?;
         let decision = validate::decision(request.decision)?;

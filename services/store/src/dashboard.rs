@@ -156,8 +156,11 @@ impl<'f> Question<'f> {
             }
             Branch::TookLong => statement.push("d.").push(&TOOK_LONG.replace("- ", "- d.")),
         };
-        if let Scope::Tenant(tenant) = self.scope {
+        if let Some(tenant) = self.scope.tenant() {
             statement.push(" AND d.tenant = ").bind(Arg::Text(tenant.to_string()));
+        }
+        if let Some(actor) = self.scope.submitter() {
+            statement.push(" AND d.submitted_by = ").bind(Arg::Text(actor.to_string()));
         }
         if let Some(after) = self.filter.started_after {
             statement.push(" AND d.submitted_at >= ").bind(Arg::Int(after.micros().0));
@@ -248,8 +251,11 @@ pub(crate) fn counts(dialect: Dialect, scope: &Scope, started_after: Option<Unix
         }
         statement.push("SELECT '").push(status.as_str()).push("' AS status, count(*) AS runs FROM (");
         statement.push("SELECT 1 FROM run_dashboard WHERE status = ").bind(Arg::Text(status.as_str().to_owned()));
-        if let Scope::Tenant(tenant) = scope {
+        if let Some(tenant) = scope.tenant() {
             statement.push(" AND tenant = ").bind(Arg::Text(tenant.to_string()));
+        }
+        if let Some(actor) = scope.submitter() {
+            statement.push(" AND submitted_by = ").bind(Arg::Text(actor.to_string()));
         }
         if let Some(after) = started_after {
             statement.push(" AND submitted_at >= ").bind(Arg::Int(after.micros().0));
@@ -288,7 +294,7 @@ pub(crate) fn ended_at(projection: &RunProjection, last_at: UnixMicros) -> Optio
 fn branches(scope: &Scope, filter: &DashboardFilter) -> Option<Vec<Branch>> {
     let (statuses, agents) = (filter.statuses(), filter.agents());
     let nothing = |list: &Option<Vec<_>>| list.as_ref().is_some_and(Vec::is_empty);
-    let outside = |tenant: &TenantId| matches!(scope, Scope::Tenant(own) if own != tenant);
+    let outside = |tenant: &TenantId| scope.tenant().is_some_and(|own| own != tenant);
     let none_of_family = agents.as_ref().is_some_and(Vec::is_empty);
     if nothing(&statuses) || none_of_family || filter.tenant_id.as_ref().is_some_and(outside) {
         return None;

@@ -12,6 +12,7 @@ mod cells;
 mod dashboard;
 mod governance;
 mod inspect;
+mod keys;
 mod open_error;
 mod postgres;
 mod rows;

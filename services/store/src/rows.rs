@@ -14,6 +14,7 @@ use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::append::{RunHead, RunProjection};
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
 use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::directory::OpenQuestion;
 use signalbox_ports::inbox::{CommandClass, InboxCommand};
 use signalbox_ports::journal::StoreError;
 use uuid::Uuid;
@@ -229,6 +230,15 @@ pub(crate) fn waiting_commands(run: RunKey, rows: &[impl Cells]) -> Result<(Vec<
 /// Keeps a row of a list if it can be read: one that cannot must not hide the others.
 pub(crate) fn readable<T>(what: &str, row: Result<T, String>) -> Option<T> {
     row.inspect_err(|problem| tracing::error!(problem, "{what} in a list cannot be read")).ok()
+}
+
+/// An open question in a list.
+pub(crate) fn open_question(row: &impl Cells) -> Result<OpenQuestion, String> {
+    Ok(OpenQuestion {
+        run_id: RunId::new(row.id("run_id")?),
+        submitted_by: ActorId::new(row.text("submitted_by")?).map_err(|error| error.to_string())?,
+        open: json(row, "body")?,
+    })
 }
 
 /// A run in a list.

@@ -5,6 +5,7 @@
 //! look for inputs that reach new code. What either finds becomes a file under `tests/corpus`, and stays there.
 
 mod briefing;
+mod identity;
 mod mutate;
 mod rules;
 mod wire;
@@ -38,13 +39,14 @@ impl Target {
 }
 
 /// Every target of the libraries. The binary drives its own parsers in its own tests.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target::new("json", rules::json),
     Target::new("submission", rules::submission),
     Target::new("binding", rules::binding),
     Target::new("version", rules::version),
     Target::new("egress", rules::egress),
     Target::new("redact", rules::redact),
+    Target::new("claims", identity::claims),
     Target::new("event", rules::event),
     Target { weight: 8, ..Target::new("journal", rules::journal) },
     Target { weight: 10, ..Target::new("briefing", briefing::briefing) },

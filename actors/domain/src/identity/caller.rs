@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use crate::ids::{ActorId, TenantId};
 
+/// Beginnings of actor ids that no token may claim: they are ours, and what they name is not a person.
+pub const RESERVED_PREFIXES: [&str; 3] = ["system:", "key:", "dev:"];
+
 /// Whoever caused something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,4 +36,11 @@ pub struct Caller {
     pub scopes: Vec<String>,
     /// Where it calls from (INV-002), such as `api`.
     pub surface: &'static str,
+}
+
+impl Caller {
+    /// True if the credential has this scope.
+    pub fn has_scope(&self, scope: &str) -> bool {
+        self.scopes.iter().any(|own| own == scope)
+    }
 }

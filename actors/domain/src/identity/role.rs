@@ -19,9 +19,14 @@ pub enum Role {
 }
 
 impl Role {
-    /// All five.
+    /// Every role, rising.
     pub const ALL: [Self; 5] =
         [Self::Customer, Self::Creator, Self::Service, Self::TenantOperator, Self::PlatformOperator];
+
+    /// The role of a wire string.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
 
     /// The wire string.
     pub const fn as_str(self) -> &'static str {

@@ -191,6 +191,7 @@ pub fn decided(
     reason: &str,
     subject_digest: Option<&str>,
     actor: &Actor,
+    scopes: &[String],
     now: UnixMs,
 ) -> Result<NewEvent, Denial> {
     let approval =
@@ -212,7 +213,7 @@ pub fn decided(
     if decision == ApprovalDecision::Skip && approval.reason == ApprovalReason::Gate {
         return Err(Denial::DecisionNotAllowed);
     }
-    approval.may_be_decided_by(actor, run)?;
+    approval.may_be_decided_by(actor, scopes, run)?;
     if reason.trim().is_empty() {
         return Err(Denial::ReasonRequired);
     }
@@ -223,19 +224,46 @@ pub fn decided(
     ))
 }
 
+/// Whether somebody may answer a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answering {
+    /// Yes.
+    May,
+    /// Its role, its scopes or not being the user are in the way.
+    WithoutStanding,
+    /// The question names others.
+    NotNamed,
+}
+
+/// Who may answer what is required of whom (HND-002): its standing is what is required, and if people are named, it is one of
+/// them and has not submitted the run itself. `own` says whether it has.
+pub fn may_answer(
+    requirement: ApprovalRequirement,
+    approvers: Option<&Approvers>,
+    actor: &Actor,
+    scopes: &[String],
+    own: bool,
+) -> Answering {
+    let the_user = requirement != ApprovalRequirement::UserConfirmBeforeProceed || own;
+    if !the_user || !requirement.lets(actor.role, scopes) {
+        return Answering::WithoutStanding;
+    }
+    if approvers.is_some_and(|named| own || !named.names(actor)) {
+        return Answering::NotNamed;
+    }
+    Answering::May
+}
+
 impl ApprovalRecord {
     /// Whether the actor may answer, be the question open or not: its standing is what is required, and if people are
     /// named, it is one of them and has not submitted the run itself.
-    pub fn may_be_decided_by(&self, actor: &Actor, run: &RunEnvelope) -> Result<(), Denial> {
+    pub fn may_be_decided_by(&self, actor: &Actor, scopes: &[String], run: &RunEnvelope) -> Result<(), Denial> {
         let own = actor.actor_id == run.submitted_by.actor_id;
-        let the_user = self.requirement != ApprovalRequirement::UserConfirmBeforeProceed || own;
-        if !the_user || !self.requirement.lets(actor.role) {
-            return Err(Denial::NotAuthorized { role: actor.role });
+        match may_answer(self.requirement, self.approvers.as_ref(), actor, scopes, own) {
+            Answering::May => Ok(()),
+            Answering::WithoutStanding => Err(Denial::NotAuthorized { role: actor.role }),
+            Answering::NotNamed => Err(Denial::NotAnApprover(self.approval_id)),
         }
-        if self.approvers.as_ref().is_some_and(|named| own || !named.names(actor)) {
-            return Err(Denial::NotAnApprover(self.approval_id));
-        }
-        Ok(())
     }
 
     /// The row of an open question.

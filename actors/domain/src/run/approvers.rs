@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::{Actor, Role};
+use crate::identity::{APPROVE_GUARDIAN, APPROVE_TEACHER, Actor, Role};
 use crate::ids::ActorId;
 use crate::run::plan::ApprovalRequirement;
 
@@ -43,21 +43,30 @@ impl Approvers {
         if self.actor_ids.len() > APPROVERS_MAX {
             return Some(format!("`approvers.actorIds` may name at most {APPROVERS_MAX} people"));
         }
-        let unfit = self.roles.iter().find(|role| !requirement.lets(**role));
+        let unfit = self.roles.iter().find(|role| !requirement.can_be_met_by(**role));
         unfit
             .map(|role| format!("`approvers.roles` names {}, which the requirement does not let answer", role.as_str()))
     }
 }
 
 impl ApprovalRequirement {
-    /// True if the standing may answer. Whether it is the user who invoked the run is another question.
-    // Teacher and guardian standing comes with scopes of a token (HND-002); until there are tokens, operators stand in.
-    pub const fn lets(self, role: Role) -> bool {
+    /// True if the standing may answer (HND-002). Whether it is the user who invoked the run is another question.
+    // A teacher and a guardian are whoever the credential says is one, in whatever role: an operator is neither by itself.
+    pub fn lets(self, role: Role, scopes: &[String]) -> bool {
+        let has = |scope: &str| scopes.iter().any(|own| own == scope);
         match self {
             Self::None | Self::UserConfirmBeforeProceed => true,
-            Self::Operator | Self::Teacher | Self::Guardian => {
-                matches!(role, Role::TenantOperator | Role::PlatformOperator)
-            }
+            Self::Operator => self.can_be_met_by(role),
+            Self::Teacher => has(APPROVE_TEACHER),
+            Self::Guardian => has(APPROVE_GUARDIAN),
+        }
+    }
+
+    /// True if somebody of this role can have the standing.
+    pub const fn can_be_met_by(self, role: Role) -> bool {
+        match self {
+            Self::Operator => matches!(role, Role::TenantOperator | Role::PlatformOperator),
+            Self::None | Self::UserConfirmBeforeProceed | Self::Teacher | Self::Guardian => true,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::canonical;
 use crate::governance::budget::Budget;
-use crate::identity::{Actor, Role};
+use crate::identity::{self, Action, Actor, Reach};
 use crate::ids::{BranchId, CommandId, RunId, RunKey, StepId};
 use crate::run::append::NewEvent;
 use crate::run::decide::{Context, Denial, REASON_BYTES_MAX, RunCommand};
@@ -45,16 +45,11 @@ pub fn control(run: &RunEnvelope, command: &RunCommand, context: &Context) -> Re
 
 /// Who may use which control (CTL-019).
 pub fn may_control(actor: &Actor, kind: ControlKind, run: &RunEnvelope) -> bool {
-    match actor.role {
+    match identity::reach(actor.role, Action::Steer(kind)) {
         // A tenant operator never sees another tenant's run: the edge answers that it does not exist.
-        Role::PlatformOperator | Role::TenantOperator => true,
-        Role::Creator | Role::Customer | Role::Service => {
-            let mild = matches!(
-                kind,
-                ControlKind::Pause | ControlKind::Resume | ControlKind::Cancel | ControlKind::BranchChosen
-            );
-            mild && actor.actor_id == run.submitted_by.actor_id
-        }
+        Reach::Platform | Reach::Tenant => true,
+        Reach::Own => actor.actor_id == run.submitted_by.actor_id,
+        Reach::Nothing => false,
     }
 }
 

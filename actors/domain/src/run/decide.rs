@@ -164,6 +164,8 @@ pub struct Context {
     pub now: UnixMs,
     /// Who asks.
     pub actor: Actor,
+    /// What its credential allows, as far as an answer to a question depends on it (HND-002).
+    pub scopes: Vec<String>,
     /// The last event the caller has seen, if it wants to be refused when there are newer ones.
     pub expected_seq: Option<u64>,
 }
@@ -283,6 +285,7 @@ pub fn decide(run: &RunEnvelope, command: &RunCommand, context: &Context) -> Res
             reason,
             subject_digest.as_deref(),
             &context.actor,
+            &context.scopes,
             context.now,
         )
         .map(|event| vec![event]),

@@ -11,6 +11,7 @@ mod egress;
 mod gate;
 mod grants;
 mod handoffs;
+mod identity;
 mod isolation;
 mod kill_switches;
 mod readiness;

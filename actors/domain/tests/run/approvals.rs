@@ -219,21 +219,39 @@ fn a_digest_in_another_form_is_another_digest() {
 #[test]
 fn who_may_answer_depends_on_what_is_required() {
     use ApprovalRequirement as R;
-    let says = |requirement, by: &signalbox_domain::identity::Actor| {
+    let says = |requirement, by: &signalbox_domain::identity::Actor, scope: &str| {
         let mut story = Story::started(vec![asking(requirement, "gate", &[])]);
         let approval = story.asks("gate");
-        let context = Context { now: story.now, actor: by.clone(), expected_seq: None };
+        let scopes = scope.split_whitespace().map(str::to_owned).collect();
+        let context = Context { now: story.now, actor: by.clone(), scopes, expected_seq: None };
         let decided = decide(&story.run, &answer(approval, ApprovalDecision::Approve), &context);
         decided.map_or_else(|denial| denial.code(), |_| "ok")
     };
     let platform = actor("pia", Role::PlatformOperator);
-    for requirement in [R::Operator, R::Teacher, R::Guardian] {
-        assert_eq!(says(requirement, &operator()), "ok", "{requirement:?}");
-        assert_eq!(says(requirement, &platform), "ok", "{requirement:?}");
-        assert_eq!(says(requirement, &submitter()), "not-authorized", "{requirement:?}");
+    let (teacher, guardian) = (actor("tess", Role::Creator), actor("gus", Role::Customer));
+    let people = [
+        (operator(), ""),
+        (platform, ""),
+        (teacher, "approve:teacher tool:web.fetch"),
+        (guardian, "approve:guardian"),
+        (submitter(), ""),
+    ];
+    let table = [
+        (R::Operator, [true, true, false, false, false]),
+        (R::Teacher, [false, false, true, false, false]),
+        (R::Guardian, [false, false, false, true, false]),
+        (R::UserConfirmBeforeProceed, [false, false, false, false, true]),
+    ];
+    for (requirement, row) in table {
+        for ((by, scope), may) in people.iter().zip(row) {
+            let told = if may { "ok" } else { "not-authorized" };
+            assert_eq!(says(requirement, by, scope), told, "{requirement:?} {by:?}");
+        }
     }
-    assert_eq!(says(R::UserConfirmBeforeProceed, &submitter()), "ok");
-    assert_eq!(says(R::UserConfirmBeforeProceed, &operator()), "not-authorized", "only the user can confirm");
+    assert_eq!(says(R::Teacher, &operator(), "approve:teacher"), "ok", "an operator may be a teacher as well");
+    for near in ["approve:teachers", "approve:", "APPROVE:TEACHER", "teacher", "approve:guardian"] {
+        assert_eq!(says(R::Teacher, &actor("tess", Role::Creator), near), "not-authorized", "{near}");
+    }
 }
 
 #[test]

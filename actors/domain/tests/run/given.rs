@@ -462,7 +462,7 @@ impl Story {
     }
 
     pub(crate) fn context_of(&self, actor: &Actor) -> Context {
-        Context { now: self.now, actor: actor.clone(), expected_seq: None }
+        Context { now: self.now, actor: actor.clone(), scopes: Vec::new(), expected_seq: None }
     }
 
     /// What an operator's command leads to, before anything is written.

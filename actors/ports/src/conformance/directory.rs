@@ -3,7 +3,7 @@
 use signalbox_domain::dashboard::{DashboardCursor, DashboardFilter};
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::{ActorId, ApprovalId, PipelineId, RunKey, SwitchId};
-use signalbox_domain::run::append::{Entry, OpenApproval, RunProjection};
+use signalbox_domain::run::append::{Entry, OpenApproval, RunHead, RunProjection};
 use signalbox_domain::run::approvers::Approvers;
 use signalbox_domain::run::event::{ApprovalReason, RunEvent};
 use signalbox_domain::run::plan::ApprovalRequirement;
@@ -12,7 +12,7 @@ use signalbox_domain::time::UnixMs;
 
 use super::world::*;
 use crate::clock::Clock;
-use crate::directory::{PAGE_ROWS_MAX, Scope};
+use crate::directory::{OpenQuestion, PAGE_ROWS_MAX, Scope};
 use crate::journal::NewRun;
 
 impl Fixture {
@@ -65,6 +65,32 @@ pub async fn runs_are_listed_by_status_and_pipeline(f: &Fixture) {
     assert_eq!(f.listed(both).await, keys([2]));
 }
 
+pub async fn runs_are_listed_by_whoever_submitted_them(f: &Fixture) {
+    for (number, by) in [(1, "carl"), (2, "carla"), (3, "carl")] {
+        let mut run = new_run("acme", number);
+        if let RunEvent::RunSubmitted(submitted) = &mut run.events[0].event {
+            submitted.submitted_by.actor_id = ActorId::new(by).unwrap();
+        }
+        f.create(run).await;
+        f.clock.advance_ms(1);
+    }
+    let by = async |of: &str, name: &str, filter: DashboardFilter| -> Vec<RunKey> {
+        let scope = Scope::Submitter(tenant(of), ActorId::new(name).unwrap());
+        let page = f.directory.runs(&scope, &filter, f.clock.now_micros()).await.unwrap();
+        page.rows.iter().map(|row| row.run_key).collect()
+    };
+    assert_eq!(by("acme", "carl", DashboardFilter::default()).await, keys([3, 1]));
+    assert_eq!(by("acme", "carl", DashboardFilter { limit: 1, ..DashboardFilter::default() }).await, keys([3]));
+    let queued = DashboardFilter { status: vec![projection().status], ..DashboardFilter::default() };
+    assert_eq!(by("acme", "carl", queued).await, keys([3, 1]));
+    assert_eq!(by("acme", "CARL", DashboardFilter::default()).await, []);
+    assert_eq!(by("globex", "carl", DashboardFilter::default()).await, []);
+    let scope = Scope::Submitter(tenant("acme"), ActorId::new("carla").unwrap());
+    let counted = f.directory.count_runs(&scope, None).await.unwrap();
+    let all = f.directory.count_runs(&Scope::Tenant(tenant("acme")), None).await.unwrap();
+    assert_ne!(counted, all);
+}
+
 fn approval(number: u128, at: i64) -> OpenApproval {
     OpenApproval {
         approval_id: ApprovalId::new(uuid::Uuid::from_u128(number)),
@@ -84,6 +110,11 @@ fn approval(number: u128, at: i64) -> OpenApproval {
     }
 }
 
+fn question(of: &RunHead, open: OpenApproval) -> OpenQuestion {
+    let RunEvent::RunSubmitted(submitted) = &new_run("acme", 1).events[0].event else { panic!("the first event") };
+    OpenQuestion { run_id: of.run_id, submitted_by: submitted.submitted_by.actor_id.clone(), open }
+}
+
 pub async fn an_open_approval_is_listed_until_it_is_decided(f: &Fixture) {
     let (one, two) = (f.run(1).await, f.run(2).await);
     f.create(new_run("globex", 3)).await;
@@ -92,11 +123,14 @@ pub async fn an_open_approval_is_listed_until_it_is_decided(f: &Fixture) {
     f.append(later).await.unwrap();
     f.append(Entry { projection: asking(&[approval(3, 10)]), ..entry(&two) }).await.unwrap();
     let open = f.directory.open_approvals(&tenant("acme")).await.unwrap();
-    assert_eq!(open, [(two.run_id, approval(3, 10)), (one.run_id, approval(1, 20)), (one.run_id, approval(2, 30))]);
+    assert_eq!(
+        open,
+        [question(&two, approval(3, 10)), question(&one, approval(1, 20)), question(&one, approval(2, 30))]
+    );
     f.append(Entry { projection: asking(&[approval(2, 30)]), ..entry(&one) }).await.unwrap();
     f.append(saying(&two, "no projection, no change")).await.unwrap();
     let open = f.directory.open_approvals(&tenant("acme")).await.unwrap();
-    assert_eq!(open, [(two.run_id, approval(3, 10)), (one.run_id, approval(2, 30))]);
+    assert_eq!(open, [question(&two, approval(3, 10)), question(&one, approval(2, 30))]);
     assert_eq!(f.directory.open_approvals(&tenant("globex")).await.unwrap(), []);
 }
 

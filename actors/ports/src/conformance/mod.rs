@@ -20,6 +20,7 @@ mod dashboard;
 mod directory;
 mod governance;
 mod inbox;
+mod keys;
 mod leases;
 mod maintenance;
 mod races;
@@ -36,6 +37,7 @@ pub use dashboard::*;
 pub use directory::*;
 pub use governance::*;
 pub use inbox::*;
+pub use keys::*;
 pub use leases::*;
 pub use maintenance::*;
 pub use races::*;
@@ -117,6 +119,7 @@ macro_rules! store_conformance {
             only_a_waiting_command_can_be_answered,
             runs_are_listed_newest_first_in_pages,
             runs_are_listed_by_status_and_pipeline,
+            runs_are_listed_by_whoever_submitted_them,
             an_open_approval_is_listed_until_it_is_decided,
             the_run_of_an_approval_is_found_by_its_tenant_also_after_it_was_decided,
             a_list_shows_what_the_last_append_said,
@@ -144,6 +147,11 @@ macro_rules! store_conformance {
             a_switch_knows_how_many_runs_it_has_ended_and_how_many_it_reaches,
             paused_runs_are_found_by_tenant_in_pages,
             windows_in_which_something_was_spent_are_kept_when_they_are_over,
+            a_key_comes_back_as_it_was_made,
+            keys_are_listed_by_tenant_the_newest_first,
+            a_key_is_taken_back_once_and_by_its_own_tenant,
+            the_last_use_of_a_key_never_goes_back,
+            a_tenant_has_only_so_many_live_keys,
         }
     };
     (@each $open:path; $($case:ident),+ $(,)?) => { $(

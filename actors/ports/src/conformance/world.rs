@@ -30,6 +30,7 @@ use crate::directory::Directory;
 use crate::governance::Governance;
 use crate::inbox::{CommandClass, Inbox, InboxCommand};
 use crate::journal::{AppendError, Appended, Created, Journal, NewRun};
+use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::maintenance::Maintenance;
 use crate::memory::ManualClock;
@@ -43,6 +44,7 @@ pub struct Fixture {
     pub governance: Arc<dyn Governance>,
     pub acts: Arc<dyn Acts>,
     pub maintenance: Arc<dyn Maintenance>,
+    pub keys: Arc<dyn Keys>,
     pub clock: Arc<ManualClock>,
     _guard: Box<dyn Any + Send + Sync>,
 }
@@ -51,7 +53,7 @@ impl Fixture {
     /// A store on `clock`; `guard` is kept as long as the store, for instance its folder.
     pub fn over<S>(store: Arc<S>, clock: Arc<ManualClock>, guard: impl Any + Send + Sync) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Maintenance,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Maintenance + Keys,
     {
         Self {
             journal: store.clone(),
@@ -60,7 +62,8 @@ impl Fixture {
             leases: store.clone(),
             governance: store.clone(),
             acts: store.clone(),
-            maintenance: store,
+            maintenance: store.clone(),
+            keys: store,
             clock,
             _guard: Box::new(guard),
         }

@@ -235,7 +235,7 @@ impl NodeHandle {
                 }
                 let command_id = CommandId::new(run_key.derive("top-up", budget.budget_id.as_str(), done.event.seq));
                 let command = RunCommand::Resume { reason: reason.to_owned() }.redacted()?;
-                let order = Order { command, actor: caller.actor.clone(), expected_seq: None };
+                let order = Order { command, actor: caller.actor.clone(), scopes: Vec::new(), expected_seq: None };
                 let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
                 let told = InboxCommand { command_id, class: CommandClass::Other, body };
                 self.inner.shared.inbox.deliver(*run_key, told).await?;

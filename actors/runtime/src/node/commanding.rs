@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use signalbox_domain::identity::{APPROVE_GUARDIAN, APPROVE_TEACHER};
 use signalbox_domain::ids::{CommandId, RunId};
 use signalbox_domain::run::append::{CommandAnswer, RunHead};
 use signalbox_domain::run::decide::{self, RunCommand};
@@ -47,7 +48,7 @@ impl NodeHandle {
         if class == CommandClass::Other && head.inbox_len >= WAITING_COMMANDS_MAX as u64 {
             return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
         }
-        let order = Order { command, actor: caller.actor.clone(), expected_seq };
+        let order = Order { scopes: scopes_for(caller, &command), command, actor: caller.actor.clone(), expected_seq };
         let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
         let mut news = self.inner.shared.hub.subscribe(head.run_key);
         let delivered = self.inner.shared.inbox.deliver(head.run_key, InboxCommand { command_id, class, body }).await?;
@@ -90,6 +91,7 @@ impl NodeHandle {
         let context = decide::Context {
             now: self.inner.shared.clock.now(),
             actor: order.actor.clone(),
+            scopes: order.scopes.clone(),
             expected_seq: order.expected_seq,
         };
         match decide::decide(&run, &order.command, &context) {
@@ -97,6 +99,14 @@ impl NodeHandle {
             Ok(_) => Err(ApiError::Internal("a closed run accepted a command".to_owned())),
         }
     }
+}
+
+// No more of a credential than the answer depends on: the same command said with a fresher token is still the same.
+fn scopes_for(caller: &Caller, command: &RunCommand) -> Vec<String> {
+    if !matches!(command, RunCommand::DecideApproval { .. }) {
+        return Vec::new();
+    }
+    [APPROVE_GUARDIAN, APPROVE_TEACHER].into_iter().filter(|s| caller.has_scope(s)).map(str::to_owned).collect()
 }
 
 fn judged(answer: CommandAnswer) -> Result<CommandAnswer, ApiError> {

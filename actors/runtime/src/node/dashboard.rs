@@ -1,7 +1,7 @@
 //! Many runs at once: lists, counts, and what operators see at a glance (DSH).
 
 use signalbox_domain::dashboard::{DashboardFilter, OperatorSnapshot, RunCounts, active_switches};
-use signalbox_domain::identity::{Role, Visibility};
+use signalbox_domain::identity::{self, Action, Reach, Role, Visibility};
 use signalbox_domain::ids::TenantId;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::directory::{RunPage, Scope};
@@ -36,10 +36,7 @@ impl NodeHandle {
         only_operators(caller)?;
         let scope = scope(caller, whose)?;
         let counts = self.inner.ports.directory.count_runs(&scope, None).await?;
-        let tenant_id: Option<TenantId> = match scope {
-            Scope::Tenant(tenant) => Some(tenant),
-            Scope::AllTenants => None,
-        };
+        let tenant_id: Option<TenantId> = scope.tenant().cloned();
         let (view, now) = (self.inner.shared.governance.view(), self.inner.shared.clock.now());
         Ok(OperatorSnapshot {
             taken_at_unix_ms: now,
@@ -60,8 +57,13 @@ fn only_operators(caller: &Caller) -> Result<(), ApiError> {
 
 /// Whose runs the caller may ask for. Another tenant is refused whether or not there is one of that name (I11).
 fn scope(caller: &Caller, whose: Whose) -> Result<Scope, ApiError> {
+    let own = || Scope::Submitter(caller.tenant_id.clone(), caller.actor.actor_id.clone());
     let all = caller.actor.role == Role::PlatformOperator;
+    // Whoever is no operator is shown its own runs alone.
+    let own_alone = identity::reach(caller.actor.role, Action::ReadRuns) < Reach::Tenant;
     match whose {
+        Whose::Own if own_alone => Ok(own()),
+        Whose::Of(tenant) if own_alone && tenant == caller.tenant_id => Ok(own()),
         Whose::Own => Ok(Scope::Tenant(caller.tenant_id.clone())),
         Whose::Of(tenant) if all || tenant == caller.tenant_id => Ok(Scope::Tenant(tenant)),
         Whose::All if all => Ok(Scope::AllTenants),

@@ -25,7 +25,7 @@ impl NodeHandle {
         reason: &str,
     ) -> Result<Submitted, ApiError> {
         self.check_room()?;
-        let run = self.envelope(&self.find(caller, source).await?).await?;
+        let (_, run) = self.find_whole(caller, source).await?;
         let now = self.inner.shared.clock.now();
         let taken = match fresh {
             Some(id) => self.inner.shared.store.find(&caller.tenant_id, id).await?,
@@ -43,7 +43,7 @@ impl NodeHandle {
             scopes: &caller.scopes,
             reason,
         };
-        let context = Context { now, actor: caller.actor.clone(), expected_seq };
+        let context = Context { now, actor: caller.actor.clone(), scopes: Vec::new(), expected_seq };
         let mut events = control::fork(&run, &order, &context)?.into_iter();
         let Some(RunEvent::RunSubmitted(mut submitted)) = events.next().map(|new| new.event) else {
             return Err(ApiError::Internal("a fork began with something else than its submission".to_owned()));

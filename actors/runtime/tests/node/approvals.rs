@@ -181,7 +181,7 @@ async fn only_the_named_may_answer_and_the_list_says_who_they_are() {
     let yes = ApprovalDecision::Approve;
     assert_eq!(code(say(&world.node, &operator(), approval, yes, fresh_command()).await), "not-an-approver");
     let creator = caller("acme", "olga", Role::Creator);
-    assert_eq!(code(say(&world.node, &creator, approval, yes, fresh_command()).await), "not-authorized");
+    assert_eq!(code(say(&world.node, &creator, approval, yes, fresh_command()).await), "no-such-approval");
     let listed = world.node.approvals(&operator()).await.unwrap().remove(0).1;
     assert!(listed.approvers.is_some_and(|named| named.names(&olga.actor)));
     assert!(!world.node.approval(&operator(), approval).await.unwrap().may_decide);
@@ -191,6 +191,62 @@ async fn only_the_named_may_answer_and_the_list_says_who_they_are() {
     let own = json!({ "approvers": { "actorIds": ["ada", "olga"] } });
     let body = json!({ "rootAgentId": "ref.course-generation", "plan": [gate("gate", &[], own)] });
     assert_eq!(code(world.submit_as(&operator(), body).await), "bad-step");
+}
+
+/// HND-002: whoever is asked sees the question, and the run it belongs to; nobody else without standing does.
+#[tokio::test(start_paused = true)]
+async fn a_teacher_is_asked_and_answers_and_an_operator_without_the_scope_does_not() {
+    let world = World::new().await;
+    let run = world.submit(json!([gate("gate", &[], json!({ "requirement": "teacher" }))])).await;
+    let approval = world.question(run).await;
+    let scoped = |who: &str, role, scope: &str| Caller { scopes: vec![scope.to_owned()], ..caller("acme", who, role) };
+    let teacher = scoped("tess", Role::Creator, "approve:teacher");
+    let strangers = [
+        scoped("gus", Role::Customer, "approve:guardian"),
+        caller("acme", "carl", Role::Creator),
+        Caller { tenant_id: caller("other", "eve", Role::Creator).tenant_id, ..teacher.clone() },
+    ];
+    for stranger in &strangers {
+        assert_eq!(code(world.node.approval(stranger, approval).await), "no-such-approval");
+        assert_eq!(code(world.node.get(stranger, run).await), "no-such-run");
+        assert_eq!(
+            code(say(&world.node, stranger, approval, ApprovalDecision::Approve, fresh_command()).await),
+            "no-such-approval"
+        );
+        assert!(world.node.approvals(stranger).await.unwrap().is_empty());
+    }
+    let operator = scoped("olga", Role::TenantOperator, "tool:memory.read");
+    assert!(!world.node.approval(&operator, approval).await.unwrap().may_decide);
+    assert_eq!(
+        code(say(&world.node, &operator, approval, ApprovalDecision::Approve, fresh_command()).await),
+        "not-authorized"
+    );
+
+    assert_eq!(world.node.approvals(&teacher).await.unwrap().len(), 1);
+    assert!(world.node.approval(&teacher, approval).await.unwrap().may_decide);
+    assert_eq!(world.node.get(&teacher, run).await.unwrap().run_id, run);
+    let pause = RunCommand::Pause { reason: "a teacher steers nothing".to_owned() };
+    assert_eq!(code(world.node.command(&teacher, run, fresh_command(), pause).await), "not-authorized");
+    say(&world.node, &teacher, approval, ApprovalDecision::Approve, fresh_command()).await.unwrap();
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
+    let without = caller("acme", "tess", Role::Creator);
+    assert_eq!(world.node.get(&without, run).await.unwrap().run_id, run, "whoever has answered goes on seeing it");
+}
+
+/// The same question said again with a token that says more is still the same.
+#[tokio::test(start_paused = true)]
+async fn an_answer_said_again_with_a_fresher_token_is_answered_as_before() {
+    let world = World::new().await;
+    let run = world.submit(json!([gate("gate", &[], json!({ "requirement": "teacher" }))])).await;
+    let approval = world.question(run).await;
+    let teacher = |scopes: &[&str]| Caller {
+        scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+        ..caller("acme", "tess", Role::Creator)
+    };
+    let (yes, id) = (ApprovalDecision::Approve, fresh_command());
+    let first = say(&world.node, &teacher(&["approve:teacher"]), approval, yes, id).await.unwrap();
+    let again = say(&world.node, &teacher(&["tool:web.fetch", "approve:teacher"]), approval, yes, id).await.unwrap();
+    assert_eq!(first, again);
 }
 
 #[tokio::test(start_paused = true)]

@@ -122,7 +122,7 @@ async fn a_creator_steers_only_its_own_runs_and_never_kills() {
     let other = caller("acme", "dave", Role::Creator);
     let pause = || RunCommand::Pause { reason: why() };
     let foreign = world.node.command(&other, run, fresh_command(), pause()).await.unwrap_err();
-    assert_eq!(foreign.code(), "not-authorized");
+    assert_eq!(foreign.code(), "no-such-run", "it is not shown to anybody but its submitter and operators");
     let kill = RunCommand::Kill { reason: why(), blamed_id: None };
     assert_eq!(world.node.command(&creator, run, fresh_command(), kill).await.unwrap_err().code(), "not-authorized");
     world.node.command(&creator, run, fresh_command(), pause()).await.unwrap();

@@ -86,7 +86,11 @@ async fn a_fork_is_denied_by_its_code_and_leaves_nothing_behind() {
         assert_eq!(fork_by(&world, &operator(), source, id).await.unwrap_err().code(), "fork-without-fresh-id");
     }
     let creator = caller("acme", "carol", Role::Creator);
-    assert_eq!(fork_by(&world, &creator, source, Some(FRESH)).await.unwrap_err().code(), "not-authorized");
+    assert_eq!(fork_by(&world, &creator, source, Some(FRESH)).await.unwrap_err().code(), "no-such-run");
+    let own =
+        world.submit_as(&creator, json!({ "rootAgentId": "ref.course-generation", "plan": chain("memory.read", 1) }));
+    let own = own.await.unwrap();
+    assert_eq!(fork_by(&world, &creator, own, Some(FRESH)).await.unwrap_err().code(), "not-authorized");
     let narrow = Caller { scopes: Vec::new(), ..operator() };
     assert_eq!(fork_by(&world, &narrow, source, Some(FRESH)).await.unwrap_err().code(), "tool_scope_missing");
     let stranger = caller("other", "eve", Role::TenantOperator);

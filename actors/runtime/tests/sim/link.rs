@@ -12,12 +12,12 @@ use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{
     ActorId, ApprovalId, BudgetId, CommandId, NodeIncarnation, RunId, RunKey, StoreIncarnation, TenantId,
 };
-use signalbox_domain::run::append::{CommandAnswer, Entry, OpenApproval, RunHead};
+use signalbox_domain::run::append::{CommandAnswer, Entry, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::BootInstant;
-use signalbox_ports::directory::{Directory, RunPage, Scope};
+use signalbox_ports::directory::{Directory, OpenQuestion, RunPage, Scope};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{Delivered, Inbox, InboxCommand};
 use signalbox_ports::journal::{AppendError, Appended, Created, Journal, NewRun, StoreError};
@@ -233,7 +233,7 @@ impl Directory for Link {
     async fn count_runs(&self, scope: &Scope, started_after: Option<UnixMs>) -> Result<RunCounts, StoreError> {
         self.reads("count-runs", self.world.store.count_runs(scope, started_after)).await
     }
-    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
+    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<OpenQuestion>, StoreError> {
         self.reads("open-approvals", self.world.store.open_approvals(tenant)).await
     }
     async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError> {

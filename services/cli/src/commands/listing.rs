@@ -283,7 +283,7 @@ fn when(text: &str) -> Result<When, String> {
         return Ok(When::At(at.as_millisecond()));
     }
     if let Ok(day) = text.parse::<Date>()
-        && let Ok(midnight) = day.to_zoned(TimeZone::UTC)
+        && let Ok(midnight) = day.to_zoned_datetime(TimeZone::UTC)
     {
         return Ok(When::At(midnight.timestamp().as_millisecond()));
     }

@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod export;
+mod keys;
 mod listing;
 mod profiles;
 mod rehearse;
@@ -31,6 +32,7 @@ pub(crate) use config::ConfigCommand;
 pub(crate) use demo::DemoArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
+pub(crate) use keys::KeysCommand;
 pub(crate) use listing::DashboardArgs;
 pub(crate) use profiles::ProfilesCommand;
 pub(crate) use runs::RunsCommand;
@@ -67,6 +69,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Runs(RunsCommand::Counts(args)) => listing::counts(server.dashboard().await?, args, out).await,
         Command::Dashboard(args) => listing::dashboard(server.dashboard().await?, args, out).await,
         Command::Runs(command) => runs::run(server.open().await?, command, out).await,
+        Command::Keys(command) => keys::run(server.identities().await?, command, out).await,
+        Command::Whoami => keys::who_am_i(server.identities().await?, out).await,
         Command::Approvals(command) => approvals::run(server.open().await?, command, out).await,
         Command::Switches(command) => switches::run(server.governance().await?, command, out).await,
         Command::Budgets(command) => budgets::run(server.governance().await?, command, out).await,

@@ -86,6 +86,7 @@ fn rehearse(run: &RunEnvelope, request: &v1::ControlRunRequest, now: UnixMs) -> 
     let context = Context {
         now,
         actor: Actor { actor_id, role: Role::PlatformOperator },
+        scopes: Vec::new(),
         expected_seq: Some(request.expected_seq).filter(|seq| *seq > 0),
     };
     let (mut after, mut forked_run_id) = (run.status, None);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use signalbox_ports::clock::{Clock, SystemClock};
 use signalbox_server::identity::{DevIdentity, Identify, check_listen};
 use signalbox_tls::ServerFiles;
 use tokio::net::TcpListener;
@@ -90,15 +91,30 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
     let limits = from_file.map(Config::serve_limits).unwrap_or_default();
 
     // The address first: one that may not be served, or is taken, is found out before the data folder is touched.
-    let identity = development_identity()?;
+    let configured = from_file.and_then(|config| config.identity.as_ref());
     let tls = server_tls(from_file.and_then(Config::tls_files), listen)?;
-    let listener = signalbox_server::bind(listen, identity.as_ref()).await.map_err(|error| serve_failed(&error))?;
+    let listener = match configured {
+        Some(_) => signalbox_server::bind_identified(listen).await,
+        None => signalbox_server::bind(listen, development_identity()?.as_ref()).await,
+    };
+    let listener = listener.map_err(|error| serve_failed(&error))?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let tokens = match configured {
+        Some(entry) => entry.tokens(&clock).await?,
+        None => None,
+    };
     let mut station = start(&data, store.as_ref(), from_file).await?;
+    let identity = match configured {
+        Some(entry) => entry.identity(tokens, &station.keys, &station.clock),
+        None => development_identity()?,
+    };
     let mut serving = Serving::start(&station, listener, identity, limits, tls)?;
-    warn(
-        "development-identity",
-        &format!("everybody who reaches {} on this machine is the platform's operator", serving.listen),
-    );
+    if configured.is_none() {
+        warn(
+            "development-identity",
+            &format!("everybody who reaches {} on this machine is the platform's operator", serving.listen),
+        );
+    }
     if out.is_json() {
         out.json(&json!({ "listen": serving.listen, "data": data }))?;
     } else {
@@ -149,7 +165,7 @@ pub(crate) async fn tools(command: ToolsCommand, out: &mut Out) -> Result<(), Fa
         .map_err(|error| Failure::new(error.code(), error.to_string()))
 }
 
-/// The only identity of this version.
+/// The identity of a server that none is configured for.
 pub(crate) fn development_identity() -> Result<Arc<dyn Identify>, Failure> {
     let identity = DevIdentity::new().map_err(|error| Failure::new("start-failed", error.to_string()))?;
     Ok(Arc::new(identity))

@@ -16,12 +16,11 @@ use signalbox_ports::clock::{Clock as _, Ids, SystemClock};
 use signalbox_proto::v1::{self, governance_service_server::GovernanceService};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use crate::api::{Caller, ErrorKind, GovernanceApi};
+use crate::api::{ErrorKind, GovernanceApi};
 use crate::errors::{self, Refusal};
-use crate::identity::Identify;
+use crate::identity::{Identify, caller_of, while_good};
 use crate::{transport, validate};
 
 /// How often a watch looks whether the epoch has moved: a reading of memory.
@@ -44,12 +43,8 @@ type WatchStream = BoxStream<'static, Result<v1::WatchSwitchesResponse, Status>>
 type ExportStream = BoxStream<'static, Result<v1::ExportAuditResponse, Status>>;
 
 impl Governing {
-    async fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Refusal> {
-        self.identity.identify(metadata.as_ref()).await
-    }
-
     async fn arm(&self, request: Request<v1::ArmSwitchRequest>) -> Result<v1::ArmSwitchResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let wait = request.wait;
         let order = read::order(request, self.ids.fresh(), now())?;
@@ -57,7 +52,7 @@ impl Governing {
     }
 
     async fn disarm(&self, request: Request<v1::DisarmSwitchRequest>) -> Result<v1::DisarmSwitchResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let switch_id = validate::id("switch_id", &request.switch_id)?;
         let reason = read::text("reason", request.reason)?;
@@ -66,14 +61,14 @@ impl Governing {
     }
 
     async fn switch(&self, request: Request<v1::GetSwitchRequest>) -> Result<v1::GetSwitchResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let switch_id = validate::id("switch_id", &request.get_ref().switch_id)?;
         let standing = self.api.switch(&caller, &switch_id).await?;
         Ok(v1::GetSwitchResponse { switch: Some(convert::switch(standing)) })
     }
 
     async fn switches(&self, request: Request<v1::ListSwitchesRequest>) -> Result<v1::ListSwitchesResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let all = request.get_ref().all;
         let known = self.api.switches(&caller).await?.into_iter();
         let shown = known.filter(|standing| all || standing.state == "armed");
@@ -81,7 +76,8 @@ impl Governing {
     }
 
     async fn watch(&self, request: Request<v1::WatchSwitchesRequest>) -> Result<WatchStream, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
+        let headers = request.metadata().as_ref().clone();
         let deadline = transport::deadline_of(request.metadata())?;
         let mut after_seq = request.get_ref().after_seq;
         let place = Arc::clone(&self.watches).try_acquire_owned().map_err(|_| {
@@ -131,31 +127,32 @@ impl Governing {
                 }
             }
         });
-        Ok(transport::until(deadline, ReceiverStream::new(receiver)).boxed())
+        let acts = transport::until(deadline, ReceiverStream::new(receiver)).boxed();
+        Ok(while_good(acts, Arc::clone(&self.identity), headers, |refusal| errors::to_status(&refusal)))
     }
 
     async fn put_budget(&self, request: Request<v1::PutBudgetRequest>) -> Result<v1::PutBudgetResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let wish = read::wish(request.into_inner())?;
         let (standing, unchanged) = self.api.put_budget(&caller, wish).await?;
         Ok(v1::PutBudgetResponse { budget: Some(convert::budget(standing)?), unchanged })
     }
 
     async fn budget(&self, request: Request<v1::GetBudgetRequest>) -> Result<v1::GetBudgetResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let id = validate::id("budget_id", &request.get_ref().budget_id)?;
         let standing = self.api.budget(&caller, &id).await?;
         Ok(v1::GetBudgetResponse { budget: Some(convert::budget(standing)?) })
     }
 
     async fn budgets(&self, request: Request<v1::ListBudgetsRequest>) -> Result<v1::ListBudgetsResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let budgets = self.api.budgets(&caller).await?.into_iter().map(convert::budget);
         Ok(v1::ListBudgetsResponse { budgets: budgets.collect::<Result<_, _>>()? })
     }
 
     async fn top_up(&self, request: Request<v1::TopUpBudgetRequest>) -> Result<v1::TopUpBudgetResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let id = validate::id("budget_id", &request.budget_id)?;
         let reason = read::text("reason", request.reason)?;
@@ -167,7 +164,7 @@ impl Governing {
     }
 
     async fn retire(&self, request: Request<v1::RetireBudgetRequest>) -> Result<v1::RetireBudgetResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let id = validate::id("budget_id", &request.budget_id)?;
         let reason = read::text("reason", request.reason)?;
@@ -179,14 +176,14 @@ impl Governing {
         &self,
         request: Request<v1::GetBudgetHistoryRequest>,
     ) -> Result<v1::GetBudgetHistoryResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let id = validate::id("budget_id", &request.get_ref().budget_id)?;
         let limit = read::rows(request.get_ref().limit)?;
         Ok(convert::history(self.api.budget_history(&caller, &id, limit).await?))
     }
 
     async fn audit(&self, request: Request<v1::ListAuditRequest>) -> Result<v1::ListAuditResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let request = request.into_inner();
         let limit = read::rows(request.limit)?;
         let subject = read::subject(request.subject)?.map(Subject::stored);
@@ -195,7 +192,7 @@ impl Governing {
     }
 
     async fn export(&self, request: Request<v1::ExportAuditRequest>) -> Result<ExportStream, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let (events, head) = self.api.export_audit(&caller).await?;
         let mut messages: Vec<_> = events
             .chunks(EXPORT_ACTS_MAX)

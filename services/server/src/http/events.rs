@@ -51,7 +51,7 @@ pub(super) fn watch(call: Call) -> Answered {
                 return Ok(response);
             }
         }
-        let items = call.runs.relay(&caller, run_id, after).await?.boxed();
+        let items = call.runs.relay(&caller, run_id, after, call.headers.clone()).await?.boxed();
         let id = RequestId::of(&call.headers);
         let watching = Watching { runs: call.runs, caller, run_id, id, items, beat: beat(), over: false };
         let mut response = Response::new(Body::from_stream(frames(watching)));

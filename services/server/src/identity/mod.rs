@@ -1,18 +1,39 @@
 //! Who calls. Identity comes from the credential alone, never from a message (EXE-007).
 //!
-//! This version has one identity, for development: everybody who can reach the port is the platform's operator. It is
-//! therefore tied to the loopback address, and whoever serves with it is told so loudly.
+//! A credential is a signed token or an API key, in one `authorization` header. What a good one says is decided by
+//! `signalbox_domain::identity`; here it is found out whether it is good. One function, [`Identify::identify`], leads from
+//! headers to a caller, for every edge.
+//!
+//! Deliberately absent: sessions, cookies, and any way to choose a role or a key in a request.
 
-use std::collections::BTreeSet;
+mod api_keys;
+mod credentials;
+mod dev;
+mod door;
+mod headers;
+mod jwk;
+mod key_source;
+mod lasting;
+mod refusals;
+mod service;
+mod token;
+
 use std::net::SocketAddr;
 
 use async_trait::async_trait;
 use http::HeaderMap;
-use signalbox_domain::catalog;
-use signalbox_domain::identity::{Actor, Role};
-use signalbox_domain::ids::{ActorId, IdError, TenantId};
 
-use crate::api::Caller;
+pub use api_keys::ApiKeys;
+pub use credentials::{Credentials, Tokens};
+pub use dev::DevIdentity;
+pub(crate) use door::{Door, caller_of};
+pub use headers::TENANT_HEADER;
+pub use jwk::{KeySet, KeySetError};
+pub use key_source::{KeyPlace, KeyPlaceError, KeySource, RefreshTimes};
+pub(crate) use lasting::while_good;
+pub(crate) use service::Identities;
+
+use crate::api::{Caller, ErrorKind};
 use crate::errors::Refusal;
 
 /// Tells callers apart.
@@ -22,39 +43,25 @@ pub trait Identify: Send + Sync + 'static {
     async fn identify(&self, headers: &HeaderMap) -> Result<Caller, Refusal>;
     /// True if this identity may be served on a loopback address only.
     fn loopback_only(&self) -> bool;
+    /// True if a credential that is good now may be good for nothing later.
+    fn credentials_end(&self) -> bool {
+        true
+    }
 }
 
 /// Where calls over this edge come from (INV-002).
 const SURFACE: &str = "api";
 
-/// Everybody is `dev:operator` of tenant `default`, with every scope that a tool asks for.
-#[derive(Debug, Clone)]
-pub struct DevIdentity {
-    caller: Caller,
-}
+/// The code of what everybody hears whose credential is missing or not good.
+const UNAUTHENTICATED: &str = "unauthenticated";
 
-impl DevIdentity {
-    /// The development identity.
-    pub fn new() -> Result<Self, IdError> {
-        let actor = Actor { actor_id: ActorId::new("dev:operator")?, role: Role::PlatformOperator };
-        let scopes: BTreeSet<_> = catalog::catalog().iter().flat_map(|tool| tool.required_scopes.clone()).collect();
-        let scopes = scopes.into_iter().collect();
-        Ok(Self { caller: Caller { tenant_id: TenantId::new("default")?, actor, scopes, surface: SURFACE } })
-    }
-    /// The one caller there is.
-    pub const fn caller(&self) -> &Caller {
-        &self.caller
-    }
-}
-
-#[async_trait]
-impl Identify for DevIdentity {
-    async fn identify(&self, _headers: &HeaderMap) -> Result<Caller, Refusal> {
-        Ok(self.caller.clone())
-    }
-    fn loopback_only(&self) -> bool {
-        true
-    }
+/// What everybody hears whose credential is missing or not good: why is for the log.
+fn unauthenticated() -> Refusal {
+    Refusal::new(
+        ErrorKind::PermissionDenied,
+        UNAUTHENTICATED,
+        "a valid credential is needed, as `authorization: Bearer …`",
+    )
 }
 
 /// An address that must not be served without a real identity.
@@ -94,14 +101,5 @@ mod tests {
         for open in ["0.0.0.0:7420", "[::]:7420", "192.168.1.4:7420", "[::ffff:10.0.0.1]:7420"] {
             assert!(check_listen(open.parse().unwrap(), &identity).is_err(), "{open}");
         }
-    }
-
-    #[tokio::test]
-    async fn the_development_identity_ignores_whatever_a_request_claims() {
-        let mut headers = HeaderMap::new();
-        headers.insert("tenant-id", "somebody-else".parse().unwrap());
-        let caller = DevIdentity::new().unwrap().identify(&headers).await.unwrap();
-        assert_eq!(caller.tenant_id.as_str(), "default");
-        assert_eq!(caller.actor.role, Role::PlatformOperator);
     }
 }

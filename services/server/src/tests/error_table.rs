@@ -101,7 +101,8 @@ fn errors() -> Vec<ApiError> {
             ApiError::ToolsNotConfigured(_) => ApiError::ScopeMissing("tool:memory.read".to_owned()),
             ApiError::ScopeMissing(_) => ApiError::CursorUnknown { after_seq: 9, last_seq: 3 },
             ApiError::CursorUnknown { .. } => ApiError::OperatorsOnly("customer"),
-            ApiError::OperatorsOnly(_) => ApiError::Contended,
+            ApiError::OperatorsOnly(_) => ApiError::AboveStanding("the envelope of a run"),
+            ApiError::AboveStanding(_) => ApiError::Contended,
             ApiError::Contended => ApiError::Overloaded { retry_after_ms: 2_500 },
             ApiError::Overloaded { .. } => ApiError::Draining,
             ApiError::Draining => ApiError::AnswerPending,
@@ -113,6 +114,7 @@ fn errors() -> Vec<ApiError> {
             | ApiError::Denied(_)
             | ApiError::Unsealable(_)
             | ApiError::Replay(_)
+            | ApiError::Filter(_)
             | ApiError::Switch(_)
             | ApiError::Budget(_)
             | ApiError::Store(_) => break,

@@ -10,11 +10,13 @@ mod fuzz;
 mod governing;
 mod http;
 mod identity;
+mod keys;
 mod listing;
 mod private;
 mod progress;
 mod raw;
 mod requests;
+mod tokens;
 mod transport;
 mod watching;
 
@@ -22,9 +24,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_domain::ids::{RunId, TenantId};
+use signalbox_domain::identity::{Actor, Role};
+use signalbox_domain::ids::{ActorId, RunId, TenantId};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::clock::Ids;
+use signalbox_ports::memory::{ManualClock, MemoryStore};
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use signalbox_tls::ServerTls;
 use tokio::net::TcpListener;
@@ -36,9 +40,10 @@ use tonic_types::StatusExt;
 use uuid::Uuid;
 
 use self::identity::Claims;
+use crate::api::Caller;
 use crate::fake::{FakeNode, envelope};
 use crate::fake_governance::FakeGovernance;
-use crate::identity::Identify;
+use crate::identity::ApiKeys;
 use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
 use crate::watch::WatchLimits;
 
@@ -85,10 +90,13 @@ async fn fixture_with(stall: Duration) -> Fixture {
 async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture {
     let node = Arc::new(FakeNode::default());
     let governance = Arc::new(FakeGovernance::default());
+    let clock = Arc::new(ManualClock::default());
+    let store = Arc::new(MemoryStore::new(clock.clone()));
     let edge = Edge {
         api: node.clone(),
         governance: governance.clone(),
         identity: Arc::new(Claims),
+        keys: Arc::new(ApiKeys::new(store, clock, Arc::new(RandomIds))),
         ids: Arc::new(RandomIds),
         tls,
         limits: ServeLimits { watches_max: WATCHES_MAX as usize, watch: WatchLimits { buffer: 2, stall } },
@@ -104,6 +112,12 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
         Endpoint::try_from(format!("http://{address}")).unwrap().initial_stream_window_size(65_535).connect_lazy();
     let client = RunServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20);
     Fixture { node, governance, client, channel, address, watches, stop: Some(stop), serving }
+}
+
+/// A caller as a credential makes it.
+fn caller(of: &str, actor: &str, role: Role) -> Caller {
+    let actor = Actor { actor_id: ActorId::new(actor).unwrap(), role };
+    Caller { tenant_id: tenant(of), actor, scopes: Vec::new(), surface: "api" }
 }
 
 fn run_id(n: u128) -> RunId {

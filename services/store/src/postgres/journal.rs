@@ -165,8 +165,8 @@ async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Resul
     }
     sqlx::query(
         "INSERT INTO run_dashboard (run_key, tenant, pipeline_id, root_agent_id, submitted_at, status, \
-         total_cost_micros, percent, waiting_for, open_approvals, cost_band, slow_at_ms, warned, words, ended_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+         total_cost_micros, percent, waiting_for, open_approvals, cost_band, slow_at_ms, warned, words, ended_at, \
+         submitted_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
     )
     .bind(head.run_key.uuid())
     .bind(head.tenant_id.as_str())
@@ -183,6 +183,7 @@ async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Resul
     .bind(run.projection.has_warnings)
     .bind(run.projection.words.as_bytes())
     .bind(ended_at(&run.projection, head.last_at))
+    .bind(submitted.submitted_by.actor_id.as_str())
     .execute(&mut *conn)
     .await
     .map_err(failed("write the dashboard"))?;

@@ -18,6 +18,7 @@ mod errors;
 mod governance;
 mod inbox;
 mod journal;
+mod keys;
 mod leases;
 mod maintenance;
 mod open;

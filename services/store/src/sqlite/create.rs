@@ -77,10 +77,11 @@ fn create(conn: &Transaction<'_>, run: &NewRun, now: UnixMicros) -> Result<Creat
         run.projection.has_warnings,
         run.projection.words.as_bytes(),
         ended_at(&run.projection, head.last_at),
+        submitted.submitted_by.actor_id.as_str(),
     ];
     let insert = "INSERT INTO run_dashboard (run_key, tenant, pipeline_id, root_agent_id, submitted_at, status, \
                   total_cost_micros, percent, waiting_for, open_approvals, cost_band, slow_at_ms, warned, words, \
-                  ended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+                  ended_at, submitted_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     conn.execute("write the dashboard", insert, row)?;
     insert_events(conn, &events)?;
     let open: Vec<_> = run.projection.open_approvals.iter().map(|open| (run.run_key, &run.tenant_id, open)).collect();

@@ -3,9 +3,8 @@
 use async_trait::async_trait;
 use signalbox_domain::dashboard::{DashboardFilter, RunCounts};
 use signalbox_domain::ids::{ApprovalId, RunId, TenantId};
-use signalbox_domain::run::append::OpenApproval;
 use signalbox_domain::time::{UnixMicros, UnixMs};
-use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, RunPage, Scope};
+use signalbox_ports::directory::{Directory, OPEN_APPROVALS_MAX, OpenQuestion, RunPage, Scope};
 use signalbox_ports::journal::StoreError;
 use sqlx::AssertSqlSafe;
 use sqlx::sqlite::SqliteRow;
@@ -14,7 +13,7 @@ use super::SqliteStore;
 use super::rows::{blob, failed};
 use crate::cells::Cells as _;
 use crate::dashboard::{Arg, Dialect, Question, Statement, counted, counts, place};
-use crate::rows::{int, json, readable};
+use crate::rows::{int, open_question, readable};
 
 impl SqliteStore {
     async fn all(&self, doing: &'static str, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
@@ -48,9 +47,10 @@ impl Directory for SqliteStore {
         Ok(counted(&self.all("count runs", counts(Dialect::Sqlite, scope, started_after)).await?))
     }
 
-    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
+    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<OpenQuestion>, StoreError> {
         let rows = sqlx::query(
-            "SELECT r.run_id, a.body FROM approvals AS a JOIN runs AS r ON r.run_key = a.run_key \
+            "SELECT r.run_id, d.submitted_by, a.body FROM approvals AS a JOIN runs AS r ON r.run_key = a.run_key \
+             JOIN run_dashboard AS d ON d.run_key = a.run_key \
              WHERE a.tenant = ? ORDER BY a.requested_at_ms, a.approval_id LIMIT ?",
         )
         .bind(tenant.as_str())
@@ -58,8 +58,7 @@ impl Directory for SqliteStore {
         .fetch_all(&self.readers)
         .await
         .map_err(failed("list approvals"))?;
-        let parse = |row: &SqliteRow| Ok((RunId::new(row.id("run_id")?), json(row, "body")?));
-        Ok(rows.iter().filter_map(|row| readable("an approval", parse(row))).collect())
+        Ok(rows.iter().filter_map(|row| readable("an approval", open_question(row))).collect())
     }
 
     async fn run_of_approval(&self, tenant: &TenantId, approval: ApprovalId) -> Result<Option<RunId>, StoreError> {

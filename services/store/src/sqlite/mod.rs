@@ -13,6 +13,7 @@ mod directory;
 mod governance;
 mod inbox;
 mod journal;
+mod keys;
 mod leases;
 mod maintenance;
 mod open;

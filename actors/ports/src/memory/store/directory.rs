@@ -3,12 +3,11 @@
 use async_trait::async_trait;
 use signalbox_domain::dashboard::{DashboardEntry, DashboardFilter, RunCounts, filter_dashboard};
 use signalbox_domain::ids::{ApprovalId, RunId, TenantId};
-use signalbox_domain::run::append::OpenApproval;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::{UnixMicros, UnixMs};
 
 use super::{MemoryStore, Run, State};
-use crate::directory::{Directory, OPEN_APPROVALS_MAX, RunPage, Scope};
+use crate::directory::{Directory, OPEN_APPROVALS_MAX, OpenQuestion, RunPage, Scope};
 use crate::journal::StoreError;
 
 #[async_trait]
@@ -33,13 +32,19 @@ impl Directory for MemoryStore {
         Ok(RunCounts::of(&counted))
     }
 
-    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<(RunId, OpenApproval)>, StoreError> {
+    async fn open_approvals(&self, tenant: &TenantId) -> Result<Vec<OpenQuestion>, StoreError> {
         let state = self.state()?;
         let runs = state.runs.values().filter(|run| run.head.tenant_id == *tenant);
         let mut open: Vec<_> = runs
-            .flat_map(|run| run.projection.open_approvals.iter().map(|approval| (run.head.run_id, approval.clone())))
+            .flat_map(|run| {
+                run.projection.open_approvals.iter().map(|open| OpenQuestion {
+                    run_id: run.head.run_id,
+                    submitted_by: run.submitted_by.clone(),
+                    open: open.clone(),
+                })
+            })
             .collect();
-        open.sort_by_key(|(_, approval)| (approval.requested_at_unix_ms, approval.approval_id));
+        open.sort_by_key(|asked| (asked.open.requested_at_unix_ms, asked.open.approval_id));
         open.truncate(OPEN_APPROVALS_MAX);
         Ok(open)
     }
@@ -53,9 +58,9 @@ impl Directory for MemoryStore {
 
 impl State {
     fn of<'s>(&'s self, scope: &'s Scope) -> impl Iterator<Item = &'s Run> {
-        self.runs.values().filter(move |run| match scope {
-            Scope::Tenant(tenant) => run.head.tenant_id == *tenant,
-            Scope::AllTenants => true,
+        self.runs.values().filter(move |run| {
+            scope.tenant().is_none_or(|tenant| run.head.tenant_id == *tenant)
+                && scope.submitter().is_none_or(|actor| run.submitted_by == *actor)
         })
     }
 }

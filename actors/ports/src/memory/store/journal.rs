@@ -33,6 +33,7 @@ impl Journal for MemoryStore {
             events: events.clone(),
             pipeline_id: submitted.pipeline_id.clone(),
             root_agent_id: submitted.root_agent_id.clone(),
+            submitted_by: submitted.submitted_by.actor_id.clone(),
             submitted_at: now,
             ended_at: run.projection.status.is_terminal().then_some(head.last_at),
             asked: run.projection.open_approvals.iter().map(|approval| approval.approval_id).collect(),

@@ -5,6 +5,7 @@ mod directory;
 mod governance;
 mod inbox;
 mod journal;
+mod keys;
 mod leases;
 mod maintenance;
 mod sweeps;
@@ -17,8 +18,10 @@ use signalbox_domain::governance::audit::AuditEvent;
 use signalbox_domain::governance::budget::{EndedWindow, MeteredBudget};
 use signalbox_domain::governance::change::EpochChange;
 use signalbox_domain::governance::kill_switch::KillSwitch;
+use signalbox_domain::identity::ApiKey;
 use signalbox_domain::ids::{
-    AgentId, ApprovalId, BudgetId, CommandId, NodeIncarnation, PipelineId, RunId, RunKey, StoreIncarnation, TenantId,
+    ActorId, AgentId, ApprovalId, BudgetId, CommandId, KeyId, NodeIncarnation, PipelineId, RunId, RunKey,
+    StoreIncarnation, TenantId,
 };
 use signalbox_domain::run::append::{CommandAnswer, RunHead, RunProjection};
 use signalbox_domain::run::chain::StoredEvent;
@@ -55,6 +58,7 @@ struct State {
     nodes: BTreeMap<NodeIncarnation, Lease>,
     /// Unfinished sweeps, the oldest first.
     sweeps: Vec<Sweep>,
+    keys: BTreeMap<KeyId, ApiKey>,
 }
 
 #[derive(Clone)]
@@ -73,6 +77,7 @@ struct Run {
     asked: BTreeSet<ApprovalId>,
     pipeline_id: Option<PipelineId>,
     root_agent_id: AgentId,
+    submitted_by: ActorId,
     submitted_at: UnixMicros,
     ended_at: Option<UnixMicros>,
     /// Given up by an append, and not claimed since.
@@ -115,6 +120,7 @@ impl MemoryStore {
             audit: Vec::new(),
             nodes: BTreeMap::new(),
             sweeps: Vec::new(),
+            keys: BTreeMap::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), clock, failing: Arc::default(), loses_answer: Arc::default() }
     }

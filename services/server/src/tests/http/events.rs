@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signalbox_domain::identity::Visibility;
 use signalbox_domain::ids::StepId;
+use signalbox_domain::run::progress::ProgressKind;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::journal::StoreError;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -183,8 +184,12 @@ async fn no_text_can_put_fields_or_events_into_a_stream() {
         // As a writer of another kind might: line ends between the tokens are JSON too.
         event.body = format!("{{\r\n\"text\":\r{}\n}}", json!(text)).into_bytes();
         feed.try_send(Ok(WatchItem::Event(Arc::new(event)))).unwrap();
-        let line =
-            WatchItem::Progress { step_id: StepId::new("s1").unwrap(), message: (*text).to_owned(), percent: None };
+        let line = WatchItem::Progress {
+            kind: ProgressKind::Narration,
+            step_id: StepId::new("s1").unwrap(),
+            message: (*text).to_owned(),
+            percent: None,
+        };
         feed.try_send(Ok(line)).unwrap();
     }
     drop(feed);

@@ -11,6 +11,7 @@ use tonic::Code;
 
 use super::super::reason;
 use super::node::{RUN, Served, body, tool};
+use crate::api::Whose;
 
 const WAIT: &str = "/v1/agentic/runs/execute?wait=20";
 const SCOPED: (&str, &str) = ("scopes", "tool:memory.read tool:memory.write tool:web.fetch");
@@ -46,7 +47,15 @@ async fn the_five_shape_errors_name_their_field() {
         let refused = served.execute(&[SCOPED], &body).await;
         assert_eq!((refused.problem().0, refused.field()), (400, field.to_owned()));
     }
-    assert!(served.node.list(&super::super::identity::acme().await, Default::default()).await.unwrap().is_empty());
+    assert!(
+        served
+            .node
+            .list(&super::super::identity::acme().await, Whose::Own, Default::default())
+            .await
+            .unwrap()
+            .rows
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -244,5 +253,13 @@ async fn a_tool_that_is_not_served_leaves_no_run_behind() {
     let refused = served.execute(&[SCOPED], &body("composition.suggest")).await;
     assert_eq!(refused.problem(), (503, "agent_tools_not_configured".to_owned()));
     assert_eq!(refused.json()["details"]["toolIds"], "composition.suggest");
-    assert!(served.node.list(&super::super::identity::acme().await, Default::default()).await.unwrap().is_empty());
+    assert!(
+        served
+            .node
+            .list(&super::super::identity::acme().await, Whose::Own, Default::default())
+            .await
+            .unwrap()
+            .rows
+            .is_empty()
+    );
 }

@@ -18,6 +18,7 @@ use tonic::transport::Channel;
 use super::super::STALL;
 use super::super::identity::Claims;
 use super::{JSON, Reply, get, send};
+use crate::identity::ApiKeys;
 use crate::serve::{Edge, ServeLimits, serve_watched};
 use crate::watch::WatchLimits;
 
@@ -62,13 +63,14 @@ impl Served {
             tools: tools.clone(),
             secrets: Arc::new(MemorySecrets::default()),
             sealing: Arc::new(FakeSeal::new()),
-            clock,
+            clock: clock.clone(),
             ids: Arc::new(RandomIds),
         };
         let (node, _) = Node::start(NodeConfig::default(), ports).await.unwrap();
         let edge = Edge {
             api: Arc::new(node.clone()),
             governance: Arc::new(node.clone()),
+            keys: Arc::new(ApiKeys::new(store.clone(), clock.clone(), Arc::new(RandomIds))),
             identity: Arc::new(Claims),
             ids: Arc::new(RandomIds),
             tls: None,

@@ -1,0 +1,271 @@
+//! I11: what belongs to another tenant, or to somebody whose runs one may not see, answers byte for byte as what does not
+//! exist, on every call of every service.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::json;
+use signalbox_proto::v1;
+use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
+use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
+use signalbox_proto::v1::run_service_client::RunServiceClient;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use uuid::Uuid;
+
+use crate::identity::Guarded;
+
+/// Calls that name nothing that could be another tenant's, or name what is the caller's own choice.
+const NAMES_NOTHING: [&str; 15] = [
+    "DashboardService.CountRuns",
+    "DashboardService.GetSnapshot",
+    "GovernanceService.ArmSwitch",
+    "GovernanceService.ExportAudit",
+    "GovernanceService.ListAudit",
+    "GovernanceService.ListBudgets",
+    "GovernanceService.ListSwitches",
+    "GovernanceService.PutBudget",
+    "GovernanceService.WatchSwitches",
+    "IdentityService.CreateApiKey",
+    "IdentityService.ListApiKeys",
+    "IdentityService.WhoAmI",
+    "RunService.ListApprovals",
+    "RunService.ListRuns",
+    // Two tenants may choose the same id (OVL-014).
+    "RunService.SubmitRun",
+];
+
+/// Services of the contract that this server does not serve.
+const NOT_SERVED: [&str; 1] = ["ToolExecutor"];
+
+/// Every call of every service that is served, by name, out of the list of what was promised.
+fn served() -> BTreeSet<String> {
+    let lock = std::fs::read_to_string(signalbox_tests::root().join("proto/signalbox.v1.lock")).unwrap();
+    let named = |line: &str| Some(line.strip_prefix("rpc signalbox.v1.")?.split_once(':')?.0.to_owned());
+    lock.lines().filter_map(named).filter(|name| !NOT_SERVED.iter().any(|service| name.starts_with(service))).collect()
+}
+
+/// What of each kind is asked for.
+#[derive(Clone, Copy)]
+struct Ids {
+    run: Uuid,
+    approval: Uuid,
+    key: Uuid,
+    switch: &'static str,
+    budget: &'static str,
+}
+
+struct Stranger {
+    runs: RunServiceClient<Channel>,
+    governance: GovernanceServiceClient<Channel>,
+    identities: IdentityServiceClient<Channel>,
+    token: String,
+}
+
+impl Stranger {
+    async fn at(addr: &str, token: &Path) -> Self {
+        let channel = Channel::from_shared(addr.to_owned()).unwrap().connect().await.unwrap();
+        let token = std::fs::read_to_string(token).unwrap();
+        let (runs, governance) =
+            (RunServiceClient::new(channel.clone()), GovernanceServiceClient::new(channel.clone()));
+        Self { runs, governance, identities: IdentityServiceClient::new(channel), token }
+    }
+
+    fn ask<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("authorization", format!("Bearer {}", self.token).parse().unwrap());
+        request
+    }
+
+    /// What each call says, by its name; a call with several forms has several.
+    async fn hears(&mut self, ids: Ids) -> Vec<(String, Status)> {
+        let run_id = ids.run.to_string();
+        let approval_id = ids.approval.to_string();
+        let command_id = Uuid::from_u128(99).to_string();
+        let mut heard = Vec::new();
+        let mut note = |name: &str, answer: Option<Status>| {
+            heard.push((name.to_owned(), answer.unwrap_or_else(|| panic!("{name} let a stranger in"))));
+        };
+
+        let get = self.ask(v1::GetRunRequest { run_id: run_id.clone() });
+        note("RunService.GetRun", self.runs.get_run(get).await.err());
+        for after_seq in [0, 1, u64::MAX] {
+            let watch = self.ask(v1::WatchRunRequest { run_id: run_id.clone(), after_seq });
+            let told = match self.runs.watch_run(watch).await {
+                Ok(mut events) => events.get_mut().message().await.err(),
+                Err(status) => Some(status),
+            };
+            note("RunService.WatchRun", told);
+        }
+        use v1::control_run_request::Control;
+        let controls = [
+            Control::Pause(v1::Pause {}),
+            Control::Resume(v1::Resume {}),
+            Control::Cancel(v1::Cancel {}),
+            Control::Kill(v1::Kill {}),
+            Control::ChooseBranch(v1::ChooseBranch { step_id: String::new(), branch_id: "a".into() }),
+            Control::RetryWithChanges(v1::RetryWithChanges { step_id: "w".into(), ..Default::default() }),
+            Control::OperatorStep(v1::OperatorStep { step_id: String::new() }),
+            Control::Fork(v1::Fork { run_id: Uuid::from_u128(98).to_string() }),
+        ];
+        for (control, reason, expected_seq) in controls
+            .into_iter()
+            .flat_map(|control| [(control.clone(), "x", 0), (control.clone(), "", 0), (control, "x", 9)])
+        {
+            let steer = self.ask(v1::ControlRunRequest {
+                run_id: run_id.clone(),
+                command_id: command_id.clone(),
+                reason: reason.into(),
+                control: Some(control),
+                expected_seq,
+            });
+            note("RunService.ControlRun", self.runs.control_run(steer).await.err());
+        }
+        for at_seq in [1, 1_000_000] {
+            let replay = self.ask(v1::ReplayRunRequest { run_id: run_id.clone(), at_seq });
+            note("RunService.ReplayRun", self.runs.replay_run(replay).await.err());
+        }
+        let export = self.ask(v1::ExportRunRequest { run_id: run_id.clone() });
+        note("RunService.ExportRun", self.runs.export_run(export).await.err());
+        let verify = self.ask(v1::VerifyRunRequest { run_id: run_id.clone() });
+        note("RunService.VerifyRun", self.runs.verify_run(verify).await.err());
+        for call_id in [String::new(), Uuid::from_u128(97).to_string()] {
+            let explain = self.ask(v1::ExplainRunRequest { run_id: run_id.clone(), call_id });
+            note("RunService.ExplainRun", self.runs.explain_run(explain).await.err());
+        }
+        let question = self.ask(v1::GetApprovalRequest { approval_id: approval_id.clone() });
+        note("RunService.GetApproval", self.runs.get_approval(question).await.err());
+        for (decision, digest) in [(1, String::new()), (2, "0".repeat(64)), (3, String::new())] {
+            let decide = self.ask(v1::DecideApprovalRequest {
+                approval_id: approval_id.clone(),
+                decision,
+                reason: "x".into(),
+                subject_digest: digest,
+                command_id: command_id.clone(),
+            });
+            note("RunService.DecideApproval", self.runs.decide_approval(decide).await.err());
+        }
+        let (switch_id, budget_id) = (ids.switch.to_owned(), ids.budget.to_owned());
+        let get = self.ask(v1::GetSwitchRequest { switch_id: switch_id.clone() });
+        note("GovernanceService.GetSwitch", self.governance.get_switch(get).await.err());
+        for reason in ["x", ""] {
+            let disarm = v1::DisarmSwitchRequest { switch_id: switch_id.clone(), reason: reason.into() };
+            note("GovernanceService.DisarmSwitch", self.governance.disarm_switch(self.ask(disarm)).await.err());
+        }
+        let get = self.ask(v1::GetBudgetRequest { budget_id: budget_id.clone() });
+        note("GovernanceService.GetBudget", self.governance.get_budget(get).await.err());
+        let history = self.ask(v1::GetBudgetHistoryRequest { budget_id: budget_id.clone(), limit: 10 });
+        note("GovernanceService.GetBudgetHistory", self.governance.get_budget_history(history).await.err());
+        for (amount_micros, reason, expected_revision) in [(1, "x", 0), (-1, "x", 0), (1, "", 0), (1, "x", 7)] {
+            let (budget_id, reason) = (budget_id.clone(), reason.to_owned());
+            let top_up = v1::TopUpBudgetRequest { budget_id, amount_micros, reason, expected_revision };
+            note("GovernanceService.TopUpBudget", self.governance.top_up_budget(self.ask(top_up)).await.err());
+        }
+        for expected_revision in [0, 7] {
+            let retire =
+                v1::RetireBudgetRequest { budget_id: budget_id.clone(), reason: "x".into(), expected_revision };
+            note("GovernanceService.RetireBudget", self.governance.retire_budget(self.ask(retire)).await.err());
+        }
+        let revoke = self.ask(v1::RevokeApiKeyRequest { key_id: ids.key.to_string() });
+        note("IdentityService.RevokeApiKey", self.identities.revoke_api_key(revoke).await.err());
+        heard
+    }
+}
+
+/// All that is told, with the id it was asked for taken out. The instant of the answer is nobody's secret.
+fn told(status: &Status, ids: Ids) -> (tonic::Code, String, String, Vec<String>) {
+    let known =
+        [ids.run.to_string(), ids.approval.to_string(), ids.key.to_string(), ids.switch.into(), ids.budget.into()];
+    let without = |text: &str| known.iter().fold(text.to_owned(), |text, id| text.replace(id.as_str(), "ID"));
+    // An id is as long as any other, so lengths inside the details are the same.
+    let details: String = status.details().iter().map(|byte| char::from(*byte)).collect();
+    let mut headers: Vec<String> = status
+        .metadata()
+        .clone()
+        .into_headers()
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "date" | "grpc-status-details-bin"))
+        .map(|(name, value)| format!("{name}: {value:?}"))
+        .collect();
+    headers.sort();
+    (status.code(), without(status.message()), without(&details), headers)
+}
+
+#[test]
+fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_call() {
+    let guarded = Guarded::start();
+    let (ann, olga) = (guarded.token("acme", "ann", "creator"), guarded.token("acme", "olga", "tenant-operator"));
+    let asking = json!([
+        {"stepId": "gate", "kind": "approval", "prompt": "May it?"},
+        {"stepId": "w", "kind": "wait", "seconds": 600, "dependsOnStepIds": ["gate"]},
+    ]);
+    let run = guarded.submit_plan(&ann, &asking);
+    let approval = loop {
+        let open = guarded.as_holder(&olga, "approvals list").json();
+        match open["approvals"][0]["approvalId"].as_str() {
+            Some(id) => break id.to_owned(),
+            None => std::thread::sleep(std::time::Duration::from_millis(20)),
+        }
+    };
+    let key = guarded.as_holder(&olga, "keys create --name loader").json()["keyId"].as_str().unwrap().to_owned();
+    let root = guarded.token("acme", "root", "platform-operator");
+    let armed = "switches arm --scope tool --target web.fetch --reason x --id switch-that-is";
+    assert_eq!(guarded.as_holder(&root, armed).exit, 0);
+    let budget = json!({
+        "budgetId": "budget-that-is", "scope": "tenant", "scopeKey": "acme", "category": "cost-units", "limit": 100,
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut root = Stranger::at(&guarded.server.addr, &root).await;
+        let put = v1::PutBudgetRequest {
+            budget_json: budget.to_string().into_bytes().into(),
+            reason: "x".into(),
+            ..Default::default()
+        };
+        root.governance.put_budget(root.ask(put)).await.unwrap();
+    });
+    let real = Ids {
+        run: run.parse().unwrap(),
+        approval: approval.parse().unwrap(),
+        key: key.parse().unwrap(),
+        switch: "switch-that-is",
+        budget: "budget-that-is",
+    };
+    let none = Ids {
+        run: Uuid::new_v4(),
+        approval: Uuid::new_v4(),
+        key: Uuid::new_v4(),
+        switch: "switch-nowhere",
+        budget: "budget-nowhere",
+    };
+    let before = guarded.as_holder(&olga, &format!("runs get {run}")).json()["lastSeq"].clone();
+
+    let strangers = [
+        guarded.token("globex", "eve", "tenant-operator"),
+        guarded.token("globex", "ann", "creator"),
+        guarded.token("globex", "carl", "customer"),
+        // Of the same tenant, and not among those who may see the run.
+        guarded.token("acme", "bob", "creator"),
+    ];
+    for token in &strangers {
+        let mut called: BTreeSet<String> = NAMES_NOTHING.map(str::to_owned).into();
+        let (heard, heard_of_none) = runtime.block_on(async {
+            let mut stranger = Stranger::at(&guarded.server.addr, token).await;
+            (stranger.hears(real).await, stranger.hears(none).await)
+        });
+        for ((name, foreign), (_, missing)) in heard.iter().zip(&heard_of_none) {
+            assert_eq!(told(foreign, real), told(missing, none), "{name} as {}", token.display());
+            called.insert(name.clone());
+        }
+        assert_eq!(called, served(), "a call that is not asked here, or no longer served");
+    }
+    let after = guarded.as_holder(&olga, &format!("runs get {run}")).json();
+    assert_eq!(after["lastSeq"], before, "and nothing has happened to the run");
+    assert_eq!(guarded.as_holder(&olga, "keys list").json()["apiKeys"][0]["state"], "live");
+
+    // The same id in another tenant is another run.
+    let plan = json!({"rootAgentId": "ref.research", "plan": [{"stepId": "w", "kind": "wait", "seconds": 600}]});
+    let eve = format!("--run-id {run} --token-file {}", strangers[0].display());
+    let said = guarded.server.submit(&plan, &eve);
+    assert_eq!((said.json()["runId"].as_str(), said.json()["replayed"].as_bool()), (Some(run.as_str()), Some(false)));
+}
