@@ -3,7 +3,6 @@
 use clap::Args;
 use jiff::Timestamp;
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::json;
 use signalbox_proto::v1;
@@ -282,10 +281,10 @@ fn when(text: &str) -> Result<When, String> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(When::At(at.as_millisecond()));
     }
-    if let Ok(day) = text.parse::<Date>()
-        && let Ok(midnight) = day.to_zoned_datetime(TimeZone::UTC)
+    if text.parse::<Date>().is_ok()
+        && let Ok(midnight) = format!("{text}T00:00:00Z").parse::<Timestamp>()
     {
-        return Ok(When::At(midnight.timestamp().as_millisecond()));
+        return Ok(When::At(midnight.as_millisecond()));
     }
     let unit = text.chars().last().unwrap_or(' ');
     let unit_ms = match unit {

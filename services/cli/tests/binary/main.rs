@@ -12,6 +12,7 @@ mod foreign;
 mod harness;
 mod http;
 mod identity;
+mod listing;
 mod pleasant;
 mod postgres_approvals;
 mod postgres_nodes;

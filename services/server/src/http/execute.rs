@@ -66,7 +66,11 @@ async fn until_over(runs: &Runs, caller: &Caller, run_id: RunId, _permit: OwnedS
             item = items.recv() => item,
         };
         match item {
-            Some(Ok(WatchItem::Event(event))) if WAITS_FOR_PEOPLE.contains(&event.kind.as_str()) => return Ok(()),
+            Some(Ok(WatchItem::Event(event) | WatchItem::Told { event, .. }))
+                if WAITS_FOR_PEOPLE.contains(&event.kind.as_str()) =>
+            {
+                return Ok(());
+            }
             Some(Ok(_)) => {}
             Some(Err(error)) => return Err(error.into()),
             None => return Ok(()),
