@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use signalbox_domain::dashboard::FilterError;
+use signalbox_domain::governance::budget::Budget;
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::switching::SwitchDenial;
 pub use signalbox_domain::identity::Caller;
 use signalbox_domain::ids::{RunId, StepId, TenantId};
+use signalbox_domain::invocation::Gap;
+use signalbox_domain::mode::ModeBounds;
+use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::envelope::ApprovalRecord;
@@ -27,6 +31,21 @@ pub struct Submitted {
     pub replayed: bool,
     /// Where it stands.
     pub status: RunStatus,
+}
+
+/// What a submission lacks, and what its run would be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preflight {
+    /// Everything it lacks; a run is made only of one that lacks nothing.
+    pub gaps: Vec<Gap>,
+    /// The most its calls may cost, each made once, in cost units.
+    pub estimate: Micros,
+    /// The steps that a stand-in would answer.
+    pub simulated_steps: Vec<StepId>,
+    /// What holds of its mode.
+    pub bounds: Option<ModeBounds>,
+    /// The budgets of the run alone.
+    pub budgets: Vec<Budget>,
 }
 
 /// A question to people, and what it is about.
@@ -138,6 +157,9 @@ pub enum ApiError {
     /// The caller's scopes do not cover a tool (EXE-006).
     #[error("the scope `{0}` is needed")]
     ScopeMissing(String),
+    /// The invocation lacks something (INV-006). Nothing was written.
+    #[error("the preflight failed: {}", in_words(.0))]
+    Preflight(Vec<Gap>),
     /// The submission holds something secret that cannot be sealed here (OVL-013).
     #[error("the submission is not kept: {0}")]
     Unsealable(SealError),
@@ -213,6 +235,7 @@ impl ApiError {
             Self::CommandIdConflict(_) => "command-id-conflict",
             Self::ToolsNotConfigured(_) => "agent_tools_not_configured",
             Self::ScopeMissing(_) => "tool_scope_missing",
+            Self::Preflight(_) => "preflight-failed",
             Self::Unsealable(error) => error.code(),
             Self::Replay(error) => error.code(),
             Self::CursorUnknown { .. } => "cursor-unknown",
@@ -268,6 +291,7 @@ impl ApiError {
             Self::NoSuchRun(_) | Self::NoSuchApproval(_) => ErrorKind::NotFound,
             Self::RunIdConflict(_) | Self::CommandIdConflict(_) => ErrorKind::Conflict,
             Self::ToolsNotConfigured(_) | Self::Unsealable(_) => ErrorKind::Unconfigured,
+            Self::Preflight(_) => ErrorKind::PreconditionFailed,
             Self::ScopeMissing(_) | Self::OperatorsOnly(_) | Self::AboveStanding(_) => ErrorKind::PermissionDenied,
             Self::Budget(denial) => match denial {
                 BudgetDenial::Senseless(_)
@@ -299,6 +323,19 @@ impl ApiError {
             Self::Replay(ReplayError::Fold(_)) | Self::Store(_) | Self::Internal(_) => ErrorKind::Internal,
         }
     }
+}
+
+/// Most gaps that a message names, and how much of each, in characters: messages travel in headers.
+const GAPS_NAMED_MAX: usize = 3;
+const GAP_CHARS_MAX: usize = 200;
+
+fn in_words(gaps: &[Gap]) -> String {
+    let named = gaps.iter().take(GAPS_NAMED_MAX).map(|gap| gap.message.chars().take(GAP_CHARS_MAX).collect());
+    let mut words: Vec<String> = named.collect();
+    if gaps.len() > GAPS_NAMED_MAX {
+        words.push(format!("and {} more", gaps.len() - GAPS_NAMED_MAX));
+    }
+    words.join("; ")
 }
 
 /// A failure of the store while a run was read, by the name its callers know the run by.

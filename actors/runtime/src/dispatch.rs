@@ -7,6 +7,7 @@ use std::time::Duration;
 use ractor::ActorRef;
 use serde_json::Value;
 use signalbox_domain::ids::{CallId, RunKey, SecretId, StepId, TenantId, ToolId};
+use signalbox_domain::invocation::ToneVerdict;
 use signalbox_domain::redact::scrub::Scrubber;
 use signalbox_domain::redact::stream::Redactor;
 use signalbox_domain::run::envelope::RunToolCallRecord;
@@ -20,6 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::progress::Item;
 use crate::run::{self, Shared};
+use crate::tone::Watched;
 use crate::{runs, values};
 
 /// Lines of progress that may wait to be forwarded; more than that are the executor's to hold back.
@@ -44,13 +46,15 @@ pub(crate) struct Outside {
     pub(crate) actor: ActorRef<run::Msg>,
     /// Takes the answer when the actor is gone.
     pub(crate) runs: ActorRef<runs::Msg>,
+    /// Judges text that is made for the run, if anything does.
+    pub(crate) tone: Option<Watched>,
 }
 
 /// Sends an admitted call and reports its end. The secrets it was granted are read now, for this call alone; one that
 /// cannot be read keeps the call from beginning.
 pub(crate) fn send(outside: Outside, admitted: Admitted, mut order: CallOrder, handles: Handles, permit: Permit) {
     tokio::spawn(async move {
-        let (call_id, step_id) = (order.call_id, order.step_id.clone());
+        let (call_id, step_id, tool) = (order.call_id, order.step_id.clone(), order.tool_id.clone());
         let scrubber = match equip(&outside, &handles).await {
             Ok((secrets, scrubber)) => {
                 order.secrets = secrets;
@@ -58,7 +62,7 @@ pub(crate) fn send(outside: Outside, admitted: Admitted, mut order: CallOrder, h
             }
             Err(ending) => {
                 let result = CallResult { ending, measured: None, latency_ms: 0 };
-                return report(&outside, Arc::default(), call_id, result).await;
+                return report(&outside, &tool, Arc::default(), call_id, result).await;
             }
         };
         let (lines, waiting) = mpsc::channel(PROGRESS_WAITING_MAX);
@@ -67,7 +71,7 @@ pub(crate) fn send(outside: Outside, admitted: Admitted, mut order: CallOrder, h
         // In a task of its own: a panic in the client must not leave the call without an end.
         let ended = tokio::spawn(async move { tools.execute(admitted, order, permit, lines).await }).await;
         let result = ended.unwrap_or_else(|error| unknown_result(&format!("the executor client failed: {error}")));
-        report(&outside, scrubber, call_id, result).await;
+        report(&outside, &tool, scrubber, call_id, result).await;
     });
 }
 
@@ -119,7 +123,7 @@ impl From<&RunToolCallRecord> for Question {
 pub(crate) fn ask_outcome(outside: Outside, question: Question) {
     tokio::spawn(async move {
         let (result, scrubber) = outcome(&outside, &question).await;
-        report(&outside, scrubber, question.call_id, result).await;
+        report(&outside, &question.tool, scrubber, question.call_id, result).await;
     });
 }
 
@@ -128,7 +132,7 @@ pub(crate) fn ask_late(outside: Outside, question: Question) {
     tokio::spawn(async move {
         let (result, scrubber) = outcome(&outside, &question).await;
         if matches!(result.ending, CallEnding::Answered { .. } | CallEnding::Failed { .. }) {
-            report(&outside, scrubber, question.call_id, result).await;
+            report(&outside, &question.tool, scrubber, question.call_id, result).await;
         }
     });
 }
@@ -171,7 +175,7 @@ pub(crate) fn cancel_orphan(outside: Outside, question: Question) {
     tokio::spawn(async move {
         outside.shared.tools.cancel(&question.tool, question.call_id).await;
         let (result, scrubber) = outcome(&outside, &question).await;
-        report(&outside, scrubber, question.call_id, result).await;
+        report(&outside, &question.tool, scrubber, question.call_id, result).await;
     });
 }
 
@@ -198,13 +202,19 @@ async fn forward(outside: Outside, step_id: StepId, scrubber: Arc<Scrubber>, mut
     publish(redactor.finish(), None);
 }
 
-async fn report(outside: &Outside, scrubber: Arc<Scrubber>, call_id: CallId, result: CallResult) {
+async fn report(outside: &Outside, tool: &ToolId, scrubber: Arc<Scrubber>, call_id: CallId, result: CallResult) {
     let result = scrubbed(scrubber, result).await;
+    let tone = match &outside.tone {
+        Some(watched) => watched.judge(tool, &result).await,
+        None => ToneVerdict::Pass,
+    };
     let stored_output = match output_of(&result) {
+        // What may not be said is not kept either.
+        Some(_) if matches!(tone, ToneVerdict::Block(_)) => None,
         None => None,
         Some(output) => Some(keep(outside, call_id, output).await),
     };
-    outside.shared.flights.ended(outside.run, Ended { call_id, result, stored_output });
+    outside.shared.flights.ended(outside.run, Ended { call_id, result, stored_output, tone });
     if outside.actor.cast(run::Msg::Ended(call_id)).is_err() {
         // The actor failed or was parked while the call was out. If the node is gone too, the next one recovers the call.
         let _ = outside.runs.cast(runs::Msg::Ended(outside.run, call_id));

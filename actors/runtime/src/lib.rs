@@ -22,10 +22,11 @@ mod run;
 mod runs;
 mod sweeps;
 mod telling;
+mod tone;
 mod values;
 mod watching;
 
-pub use api::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem, Whose};
+pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use node::{
     ArmedSwitch, BudgetHistory, BudgetStanding, DisarmedSwitch, Node, NodeConfig, NodeHandle, Ports, PutBudget,
     StartError, SwitchEffect, SwitchStanding,

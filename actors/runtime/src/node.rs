@@ -9,6 +9,7 @@ mod dashboard;
 mod forking;
 mod governing;
 mod sealing;
+mod submitting;
 
 pub use budgeting::{BudgetHistory, BudgetStanding, PutBudget};
 pub use governing::{ArmedSwitch, DisarmedSwitch, SwitchEffect, SwitchStanding};
@@ -20,20 +21,18 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use signalbox_domain::governance::egress::HostExemption;
-use signalbox_domain::governance::grant::Grant;
 use signalbox_domain::governance::switching::SecondIdentity;
 use signalbox_domain::identity::{self, Action, Reach, Visibility};
 use signalbox_domain::ids::{NodeIncarnation, RunId, RunKey, TenantId};
+use signalbox_domain::invocation::{InvocationPolicies, TonePolicy};
 use signalbox_domain::run::advance::projection;
 use signalbox_domain::run::append::{NewEvent, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{RunEvent, RunSubmitted};
 use signalbox_domain::run::evolve::{evolve, fold, submitted_run};
-use signalbox_domain::run::plan::StepKind;
 use signalbox_domain::run::replay::{At, reconstruct_state_at};
 use signalbox_domain::run::status::RunStatus;
-use signalbox_domain::run::submission::{self, Submission, Submitter};
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
@@ -50,7 +49,7 @@ use signalbox_ports::tools::Tools;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::api::{ApiError, Caller, Submitted, WatchItem, reading};
+use crate::api::{ApiError, Caller, WatchItem, reading};
 use crate::buckets::{Buckets, BucketsHandle};
 use crate::feeds::Feeds;
 use crate::flights::Flights;
@@ -63,6 +62,7 @@ use crate::run::Shared;
 use crate::runs::{self, Runs};
 use crate::sweeps::{self, SweepsActor};
 use crate::telling::Tellers;
+use crate::tone::ToneHook;
 use crate::watching::follow;
 
 /// Active runs a node takes on unless its configuration says otherwise.
@@ -114,6 +114,10 @@ pub struct NodeConfig {
     pub exempt: Vec<HostExemption>,
     /// Scopes whose switches two identities must disarm.
     pub second_identity: SecondIdentity,
+    /// What tenants allow of invocations, by the operator's configuration.
+    pub invocations: InvocationPolicies,
+    /// Judges text for customers and creators instead of the phrases that tenants have configured (INV-008).
+    pub tone: Option<Arc<dyn TonePolicy>>,
 }
 
 impl Default for NodeConfig {
@@ -123,6 +127,8 @@ impl Default for NodeConfig {
             runs_active_max: RUNS_ACTIVE_DEFAULT,
             exempt: Vec::new(),
             second_identity: SecondIdentity::default(),
+            invocations: InvocationPolicies::default(),
+            tone: None,
         }
     }
 }
@@ -236,6 +242,7 @@ impl Node {
             lease: lease.clone(),
             flights: Flights::default(),
             exempt: config.exempt.clone(),
+            tone: ToneHook::new(&config.invocations, config.tone.clone()),
         });
         let active = Arc::new(AtomicUsize::new(0));
         let runs_args = runs::Args { shared: shared.clone(), leases: ports.leases.clone(), active: active.clone() };
@@ -305,64 +312,6 @@ impl std::fmt::Debug for NodeHandle {
 }
 
 impl NodeHandle {
-    /// Accepts a run: durable when this returns. Repeating it with the same id and content answers the same run.
-    pub async fn submit(
-        &self,
-        caller: &Caller,
-        run_id: Option<RunId>,
-        submission: Submission,
-    ) -> Result<Submitted, ApiError> {
-        self.submit_with_grants(caller, run_id, submission, Vec::new()).await
-    }
-
-    /// The same for a broker in this process that has pre-approved grants for high authority (EXE-015).
-    pub async fn submit_with_grants(
-        &self,
-        caller: &Caller,
-        run_id: Option<RunId>,
-        submission: Submission,
-        grants: Vec<Grant>,
-    ) -> Result<Submitted, ApiError> {
-        self.submit_noting(caller, run_id, submission, grants, Vec::new()).await
-    }
-
-    async fn submit_noting(
-        &self,
-        caller: &Caller,
-        run_id: Option<RunId>,
-        submission: Submission,
-        grants: Vec<Grant>,
-        noted: Vec<NewEvent>,
-    ) -> Result<Submitted, ApiError> {
-        self.check_room()?;
-        let run_key = RunKey::new(self.inner.ports.ids.fresh());
-        let submitter = Submitter {
-            run_key,
-            run_id: run_id.unwrap_or_else(|| RunId::new(self.inner.ports.ids.fresh())),
-            tenant_id: caller.tenant_id.clone(),
-            actor: caller.actor.clone(),
-            scopes: caller.scopes.clone(),
-            surface: caller.surface.to_owned(),
-        };
-        let now = self.inner.shared.clock.now();
-        let mut submitted = submission::accept(submission, submitter, grants)?;
-        self.check_tools(&submitted)?;
-        submitted.grants.extend(submission::mint_grants(&submitted, now));
-        let submitted = self.seal(submitted).await?;
-        let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
-        match self.create(caller, submitted, noted, now).await? {
-            (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status }),
-            (Created::Exists(head), _) => {
-                let there = self.envelope(&head).await?;
-                let same = there.submission_hash == hash && there.submitted_by.actor_id == caller.actor.actor_id;
-                if !same || there.forked_from_run_id.is_some() {
-                    return Err(ApiError::RunIdConflict(run_id));
-                }
-                Ok(Submitted { run_id, replayed: true, status: there.status_at(now) })
-            }
-        }
-    }
-
     fn check_room(&self) -> Result<(), ApiError> {
         if self.inner.draining.load(Ordering::Relaxed) {
             return Err(ApiError::Draining);
@@ -371,28 +320,6 @@ impl NodeHandle {
             return Err(ApiError::Overloaded { retry_after_ms: 1_000 });
         }
         Ok(())
-    }
-
-    // First the missing tool, then the missing scope, and only then who owns the id (EXE-012).
-    fn check_tools(&self, submitted: &RunSubmitted) -> Result<(), ApiError> {
-        let configured = self.inner.shared.tools.configured();
-        let mut absent: Vec<String> = Vec::new();
-        for step in submitted.plan.steps.iter().filter(|step| !step.optional) {
-            if let StepKind::Tool { tool_id, .. } = &step.kind
-                && !configured.iter().any(|(tool, _)| tool == tool_id)
-            {
-                absent.push(format!("`{tool_id}`"));
-            }
-        }
-        absent.sort();
-        absent.dedup();
-        if !absent.is_empty() {
-            return Err(ApiError::ToolsNotConfigured(absent));
-        }
-        match submission::missing_scope(submitted) {
-            Some(scope) => Err(ApiError::ScopeMissing(scope)),
-            None => Ok(()),
-        }
     }
 
     /// Creates a run with its submission and what goes with it, and takes it up; with the status it begins in.

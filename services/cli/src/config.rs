@@ -24,6 +24,7 @@ use signalbox_tools::client::Endpoint;
 
 use crate::failure::Failure;
 use crate::identity_file::IdentityEntry;
+use crate::invocation_file::InvocationEntry;
 use crate::secrets::{SealingKeyEntry, SecretEntry};
 use crate::toml_file;
 
@@ -68,6 +69,8 @@ pub(crate) struct Config {
     /// Hosts that may lie in private networks, such as an internal feed: each with the addresses it may have. Everything
     /// else inside stays refused (CAP-009).
     pub(crate) exemptions: Vec<HostExemption>,
+    /// What tenants allow of invocations: sources, tones, personas, modes, consents.
+    pub(crate) invocations: Vec<InvocationEntry>,
     /// Bounds of this node.
     pub(crate) limits: LimitsEntry,
 }
@@ -260,6 +263,8 @@ impl Config {
         distinct("exemptions", self.exemptions.iter().map(|exemption| exemption.host.as_str()))?;
         each("executors", &self.executors, ExecutorEntry::check)?;
         distinct("executors", self.executors.iter().map(|executor| executor.uri.as_str()))?;
+        distinct("invocations", self.invocations.iter().map(|entry| entry.tenant_id.as_str()))?;
+        each("invocations", &self.invocations, InvocationEntry::check)?;
         self.limits.check()
     }
 

@@ -9,6 +9,7 @@ pub(crate) fn describe(event: &RunEvent) -> String {
     match event {
         RunEvent::RunSubmitted(e) => format!("{} steps for {}", e.plan.steps.len(), e.root_agent_id),
         RunEvent::RunStarted {} | RunEvent::RunClosed {} => String::new(),
+        RunEvent::CallPending(e) if e.simulated => format!("{}: {} answered by a stand-in", e.step_id, e.tool_id),
         RunEvent::CallPending(e) => format!("{}: {} admitted by grant {}", e.step_id, e.tool_id, e.grant_id),
         RunEvent::CallSettled(e) => {
             let took = duration(e.latency_ms);

@@ -21,6 +21,7 @@ mod describe;
 mod failure;
 mod governance_file;
 mod identity_file;
+mod invocation_file;
 mod journal_file;
 mod output;
 mod profiles;

@@ -31,9 +31,9 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, LimitsEntry, StoreAddress};
 use crate::failure::Failure;
-use crate::governance_file;
 use crate::output::warn;
 use crate::secrets::{ConfiguredSecrets, key_ring};
+use crate::{governance_file, invocation_file};
 
 /// A running node.
 pub(crate) struct Station {
@@ -152,7 +152,8 @@ pub(crate) async fn start(
     };
     let second_identity = config.and_then(|config| config.second_identity_scopes.clone()).map(SecondIdentity);
     let second_identity = second_identity.unwrap_or_default();
-    let mut node = NodeConfig { exempt: exemptions, second_identity, ..NodeConfig::default() };
+    let invocations = invocation_file::policies(config.map(|config| config.invocations.as_slice()).unwrap_or_default());
+    let mut node = NodeConfig { exempt: exemptions, second_identity, invocations, ..NodeConfig::default() };
     if let Some(most) = limits.runs_active_max {
         node.runs_active_max = most;
     }

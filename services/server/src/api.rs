@@ -13,7 +13,7 @@ use signalbox_domain::run::submission::Submission;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::directory::RunPage;
 use signalbox_runtime::NodeHandle;
-pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Question, Submitted, WatchItem, Whose};
+pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 use tokio::sync::mpsc;
 
 /// A node, as its edge sees it. Every method acts within the caller's tenant: a foreign id answers exactly as one that
@@ -37,6 +37,8 @@ pub trait RunApi: Send + Sync + 'static {
         submission: Submission,
         claimed: TenantId,
     ) -> Result<Submitted, ApiError>;
+    /// What a submission lacks; nothing is written.
+    async fn preflight(&self, caller: &Caller, submission: Submission) -> Result<Preflight, ApiError>;
     /// One run.
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError>;
     /// Runs, newest first. A page that goes on may have few rows, or none.
@@ -127,6 +129,9 @@ impl RunApi for NodeHandle {
         claimed: TenantId,
     ) -> Result<Submitted, ApiError> {
         self.submit_claiming(caller, run_id, submission, claimed).await
+    }
+    async fn preflight(&self, caller: &Caller, submission: Submission) -> Result<Preflight, ApiError> {
+        self.preflight(caller, submission).await
     }
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
         self.get(caller, run_id).await

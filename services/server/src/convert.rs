@@ -2,6 +2,9 @@
 
 use signalbox_domain::dashboard::DashboardEntry;
 use signalbox_domain::ids::RunId;
+use signalbox_domain::invocation::Gap;
+use signalbox_domain::quantity::BudgetCategory;
+use signalbox_domain::redact::redact_text;
 use signalbox_domain::run::advance::projection;
 use signalbox_domain::run::append::{OpenApproval, RunProjection};
 use signalbox_domain::run::chain::StoredEvent;
@@ -13,7 +16,7 @@ use signalbox_domain::run::verify::Report;
 use signalbox_domain::time::UnixMicros;
 use signalbox_proto::v1;
 
-use crate::api::{Caller, ErrorKind, Question, WatchItem};
+use crate::api::{Caller, ErrorKind, Preflight, Question, WatchItem};
 use crate::asks::sees_envelope;
 use crate::errors::Refusal;
 use crate::listing;
@@ -52,6 +55,28 @@ pub(crate) fn watched(item: WatchItem) -> v1::WatchRunResponse {
         }),
     };
     v1::WatchRunResponse { item: Some(item) }
+}
+
+/// What a submission lacks.
+pub(crate) fn preflight(preflight: Preflight) -> v1::PreflightRunResponse {
+    // A category has one budget at most, so this is the one there is.
+    let cost = preflight.budgets.iter().find(|budget| budget.category == BudgetCategory::CostUnits);
+    let gap = |gap: Gap| {
+        let redacted = |text: &str| redact_text(text).into_owned();
+        v1::PreflightGap {
+            code: gap.code.code().to_owned(),
+            subject: redacted(&gap.subject),
+            message: redacted(&gap.message),
+        }
+    };
+    v1::PreflightRunResponse {
+        ok: preflight.gaps.is_empty(),
+        mode: preflight.bounds.map(|bounds| bounds.mode.as_str().to_owned()).unwrap_or_default(),
+        max_cost_micros: cost.map_or(0, |budget| budget.limit.0),
+        estimate_micros: preflight.estimate.0,
+        simulated_step_ids: preflight.simulated_steps.iter().map(ToString::to_string).collect(),
+        gaps: preflight.gaps.into_iter().map(gap).collect(),
+    }
 }
 
 /// The kind of progress an event is; one that this version cannot read is for operators.

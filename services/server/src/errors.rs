@@ -9,6 +9,7 @@ use std::time::Duration;
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::kill_switch::SwitchError;
 use signalbox_domain::governance::switching::SwitchDenial;
+use signalbox_domain::invocation::Gap;
 use signalbox_domain::redact::redact_text;
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::submission::SubmissionError;
@@ -71,7 +72,16 @@ pub struct Refusal {
     code: String,
     message: String,
     details: BTreeMap<&'static str, String>,
+    /// What an invocation lacks; told one by one (INV-006).
+    gaps: Vec<Gap>,
 }
+
+/// Most gaps that one status names: it travels in a header. A preflight tells them all.
+const GAPS_MAX: usize = 16;
+/// How much of the words of each, in characters.
+const GAP_CHARS_MAX: usize = 160;
+/// How much of what each is about.
+const GAP_SUBJECT_CHARS_MAX: usize = 80;
 
 impl Refusal {
     /// A refusal without details. What it repeats of the request may hold a secret, and errors end up in logs.
@@ -81,7 +91,7 @@ impl Refusal {
             message.truncate(end);
             message.push('…');
         }
-        Self { kind, code: code.into(), message, details: BTreeMap::new() }
+        Self { kind, code: code.into(), message, details: BTreeMap::new(), gaps: Vec::new() }
     }
     /// The same with one more fact for machines.
     #[must_use]
@@ -158,6 +168,12 @@ impl From<ApiError> for Refusal {
             ApiError::NoSuchApproval(id) => refusal.with("approvalId", id),
             ApiError::CommandIdConflict(id) => refusal.with("commandId", id),
             ApiError::ToolsNotConfigured(tools) => refusal.with(DETAIL_TOOLS, tools.join(", ").replace('`', "")),
+            ApiError::Preflight(gaps) => {
+                let count = gaps.len().to_string();
+                let codes: std::collections::BTreeSet<&str> = gaps.iter().map(|gap| gap.code.code()).collect();
+                let codes = codes.into_iter().collect::<Vec<_>>().join(", ");
+                Self { gaps, ..refusal }.with("gaps", count).with("gapCodes", codes)
+            }
             ApiError::ScopeMissing(scope) => refusal.with("scope", scope),
             ApiError::Overloaded { retry_after_ms } => {
                 refusal.with(DETAIL_RETRY, retry_after_ms.div_ceil(1_000).to_string()).with(DETAIL_METER, "runs-active")
@@ -262,7 +278,10 @@ fn field_of(error: &SubmissionError) -> String {
         SubmissionError::UnknownStepField { index, field } => format!("plan.steps[{index}].{field}"),
         SubmissionError::UnknownTool { .. } => "plan.steps".to_owned(),
         SubmissionError::UnknownAgent(_) => "rootAgentId".to_owned(),
-        SubmissionError::UnknownMode(_) | SubmissionError::ModeNotAvailable(_) => "mode".to_owned(),
+        SubmissionError::UnknownMode(_) => "mode".to_owned(),
+        SubmissionError::Override(_) => "modeOverride".to_owned(),
+        SubmissionError::BadInvocation { member, .. } => (*member).to_owned(),
+        SubmissionError::UnknownSurface(_) => "surface".to_owned(),
         SubmissionError::SecretInId(_) => "plan".to_owned(),
         SubmissionError::BadBudget { index, .. } => format!("budgets[{index}]"),
     }
@@ -318,7 +337,13 @@ pub fn to_status(refusal: &Refusal) -> Status {
     if let Some(meter) = refusal.detail(DETAIL_METER) {
         details.add_quota_failure_violation(meter, &message);
     }
-    if grpc == Code::FailedPrecondition {
+    if grpc == Code::FailedPrecondition && !refusal.gaps.is_empty() {
+        for gap in refusal.gaps.iter().take(GAPS_MAX) {
+            let words = |text: &str, most| redact_text(text).chars().take(most).collect::<String>();
+            let (subject, message) = (words(&gap.subject, GAP_SUBJECT_CHARS_MAX), words(&gap.message, GAP_CHARS_MAX));
+            details.add_precondition_failure_violation(gap.code.code(), subject, message);
+        }
+    } else if grpc == Code::FailedPrecondition {
         match refusal.detail(DETAIL_TOOLS) {
             Some(tools) => tools.split(", ").for_each(|tool| {
                 details.add_precondition_failure_violation(&code, tool, "no executor is configured for it");

@@ -23,7 +23,7 @@ use signalbox_ports::directory::RunPage;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::api::{ApiError, Caller, Question, RunApi, Submitted, WatchItem, Whose};
+use crate::api::{ApiError, Caller, Preflight, Question, RunApi, Submitted, WatchItem, Whose};
 
 /// One event of a fake journal.
 pub(crate) fn event(seq: u64, visibility: Visibility) -> StoredEvent {
@@ -55,6 +55,8 @@ pub(crate) fn envelope(run_id: RunId, tenant: &TenantId, status: RunStatus) -> R
         pipeline_semver: None,
         surface: "api".to_owned(),
         mode: "balanced".to_owned(),
+        invocation: None,
+        mode_bounds: None,
         submitted_by: Actor { actor_id: ActorId::new("somebody").unwrap(), role: Role::Service },
         scopes: Vec::new(),
         submission_hash: String::new(),
@@ -77,6 +79,9 @@ pub(crate) fn envelope(run_id: RunId, tenant: &TenantId, status: RunStatus) -> R
         decision_rationale: Vec::new(),
         outputs: Vec::new(),
         cost_ledger: Default::default(),
+        simulated_ledger: None,
+        compliance: None,
+        waited_micros: 0,
         grants: Vec::new(),
         run_budgets: Vec::new(),
         grant_uses: BTreeMap::new(),
@@ -239,6 +244,17 @@ impl RunApi for FakeNode {
         self.submit(caller, run_id, submission).await
     }
 
+    async fn preflight(&self, _caller: &Caller, submission: Submission) -> Result<Preflight, ApiError> {
+        let mut state = self.0.lock().unwrap();
+        // What is refused at a submission is what a preflight tells.
+        let gaps = match state.refusal.take() {
+            Some(ApiError::Preflight(gaps)) => gaps,
+            Some(error) => return Err(error),
+            None => Vec::new(),
+        };
+        let estimate = signalbox_domain::invocation::estimate(&submission.plan.into_plan());
+        Ok(Preflight { gaps, estimate, simulated_steps: Vec::new(), bounds: None, budgets: Vec::new() })
+    }
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
         let hanging = self.0.lock().unwrap().hanging.clone();
         if let Some(_held) = hanging {

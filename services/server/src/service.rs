@@ -54,6 +54,12 @@ impl Runs {
         Ok(v1::SubmitRunResponse { run_id: submitted.run_id.to_string(), replayed: submitted.replayed })
     }
 
+    async fn preflight(&self, request: Request<v1::PreflightRunRequest>) -> Result<v1::PreflightRunResponse, Refusal> {
+        let caller = self.caller(request.metadata()).await?;
+        let submission = validate::submission(&request.get_ref().submission_json)?;
+        Ok(convert::preflight(self.api.preflight(&caller, submission).await?))
+    }
+
     async fn get(&self, request: Request<v1::GetRunRequest>) -> Result<v1::GetRunResponse, Refusal> {
         let caller = caller_of(&request)?;
         let run_id = validate::id("run_id", &request.get_ref().run_id)?;
@@ -216,6 +222,12 @@ impl RunService for Runs {
         request: Request<v1::SubmitRunRequest>,
     ) -> Result<Response<v1::SubmitRunResponse>, Status> {
         answer(self.submit(request).await)
+    }
+    async fn preflight_run(
+        &self,
+        request: Request<v1::PreflightRunRequest>,
+    ) -> Result<Response<v1::PreflightRunResponse>, Status> {
+        answer(self.preflight(request).await)
     }
     async fn get_run(&self, request: Request<v1::GetRunRequest>) -> Result<Response<v1::GetRunResponse>, Status> {
         bounded(self.get(request).await)

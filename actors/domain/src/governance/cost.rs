@@ -26,7 +26,9 @@ pub(super) fn check(
     let mut exceeded: Option<&MeteredBudget> = None;
     let mut forecast: Option<&MeteredBudget> = None;
     let own = snapshot.run_budgets.iter().map(|metered| (metered, true));
-    let shared = snapshot.shared_budgets.iter().map(|metered| (metered, false));
+    // A rehearsal is booked in its own ledger alone: no meter of real work shows it (MOD-006).
+    let shared = if attempt.rehearsal { &[] } else { snapshot.shared_budgets };
+    let shared = shared.iter().map(|metered| (metered, false));
     for (metered, exact) in own.chain(shared) {
         let budget = &metered.budget;
         let amount = ceiling.get(budget.category);

@@ -22,12 +22,13 @@ use crate::governance::nearest::{instant, nearest_grant};
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
 use crate::ids::{GrantId, SecretId};
+use crate::mode::{SIMULATED_CODE, is_simulated};
 use crate::quantity::{BudgetCategory, Micros, Usage};
 use crate::registry::family_meta;
 use crate::time::UnixMs;
 
 pub use crate::governance::verdict::{
-    Admissible, BUDGET_EXHAUSTED_STATUS_COPY, Blame, HoldReason, Verdict, exceeded_by_store,
+    Admissible, BUDGET_EXHAUSTED_STATUS_COPY, Blame, HoldReason, Simulated, Verdict, exceeded_by_store,
 };
 
 /// The stages, in the order in which the first objection decides.
@@ -99,13 +100,26 @@ pub struct Attempt<'a> {
     pub secrets: &'a BTreeMap<String, SecretId>,
     /// Why the step's gate does not let exactly this call through; `None` if it does, or if the step has no gate.
     pub unapproved: Option<&'a str>,
+    /// The step names a gate that must let it through.
+    pub guarded: bool,
     /// What has arrived for the run.
     pub control: ControlState,
     /// The call was admitted before and is to be sent again under the reservation it still holds (I2): it neither asks
     /// for money nor counts as a use of its grant once more.
     pub redispatch: bool,
+    /// The run is a rehearsal: what could have an effect is never admitted, whoever has granted it, and what is done is
+    /// booked on no budget that runs share (I12).
+    pub rehearsal: bool,
     /// Now.
     pub now: UnixMs,
+}
+
+impl Attempt<'_> {
+    /// True if a stand-in answers the call. A tool that nobody knows may do anything; and what an approval guards is not
+    /// done where nobody is asked.
+    fn is_simulated(&self) -> bool {
+        self.rehearsal && (self.guarded || self.tool.is_none_or(is_simulated))
+    }
 }
 
 /// What the gate decides on: values that belong together.
@@ -164,6 +178,10 @@ impl Pass {
     }
 }
 
+/// What the stages say that a call which nobody makes never comes to.
+const NOT_ASKED: Pass =
+    Pass { code: "not-asked", detail: Cow::Borrowed("a stand-in costs nothing and waits for nobody") };
+
 /// What a stage that objects says.
 pub(super) struct Objection {
     pub(super) code: &'static str,
@@ -205,15 +223,19 @@ pub fn gate(attempt: &Attempt<'_>, snapshot: &Snapshot<'_>) -> Decision {
     record.note(Stage::Governance, governance(snapshot));
     record.note(Stage::Safety, safety(attempt, snapshot));
     record.note(Stage::Tool, tool(attempt));
-    let grant = grant(attempt, snapshot);
+    let grant = match grant(attempt, snapshot) {
+        Ok(grant) => rehearsed(attempt, Some(grant)),
+        Err(_) if attempt.is_simulated() => rehearsed(attempt, None),
+        Err(denied) => Err(denied),
+    };
     let granted = grant.as_ref().ok().copied();
     record.note(Stage::Grant, grant.map(|_| Pass::ok("a live grant allows this tool")));
     let (isolated, capability_checks) = isolation(attempt, snapshot, granted);
     record.note(Stage::Isolation, isolated);
     let ceiling = ceiling(attempt, granted);
     let (paid, bill) = cost::check(attempt, snapshot, &ceiling);
-    record.note(Stage::Cost, paid);
-    record.note(Stage::Rate, rate(snapshot));
+    record.note(Stage::Cost, if attempt.is_simulated() { Ok(NOT_ASKED) } else { paid });
+    record.note(Stage::Rate, if attempt.is_simulated() { Ok(NOT_ASKED) } else { rate(snapshot) });
     let verdict = record.verdict.unwrap_or_else(|| match (granted, attempt.tool, attempt.configured_semver) {
         (Some(grant), Some(tool), Some(semver)) => Verdict::Admit(Box::new(Admissible {
             grant: grant.clone(),
@@ -279,7 +301,8 @@ fn tool(attempt: &Attempt<'_>) -> Result<Pass, Objection> {
             format!("`{tool_id}` is not in the tool catalog; use a tool that is"),
         ));
     };
-    if attempt.configured_semver.is_none() {
+    // What a stand-in answers needs nobody to serve it.
+    if attempt.configured_semver.is_none() && !attempt.is_simulated() {
         let detail = format!("no executor serves `{tool_id}`; configure one that does");
         return Err(Objection::deny(NOT_CONFIGURED, detail));
     }
@@ -342,6 +365,24 @@ fn grant<'a>(attempt: &Attempt<'_>, snapshot: &Snapshot<'a>) -> Result<&'a Grant
         Some(detail) => Err(Objection::deny("action-not-approved", detail.to_owned())),
         None => Ok(grant),
     }
+}
+
+/// In a rehearsal no grant lets a call with an effect through, be it there or not: it is answered by a stand-in (MOD-007).
+/// The answer says what a real run would have been told.
+fn rehearsed<'a>(attempt: &Attempt<'_>, grant: Option<&'a Grant>) -> Result<&'a Grant, Objection> {
+    let granted = match grant {
+        Some(grant) if !attempt.is_simulated() => return Ok(grant),
+        Some(grant) => format!("a real run would make it under the grant `{}`", grant.grant_id),
+        None => "a real run would need a grant for it that is not there yet".to_owned(),
+    };
+    let detail = format!("a stand-in answers `{}` in a rehearsal; {granted}", attempt.target.tool_id);
+    let semver = attempt.configured_semver.or(attempt.tool.map(|tool| tool.semver.as_str())).unwrap_or_default();
+    let simulated = Simulated {
+        tool_semver: semver.to_owned(),
+        ceiling: ceiling(attempt, None),
+        timeout_ms: attempt.tool.map_or(0, |tool| tool.timeout_ms),
+    };
+    Err(Objection { code: SIMULATED_CODE, detail, verdict: Verdict::Simulate(Box::new(simulated)) })
 }
 
 fn isolation(

@@ -19,6 +19,8 @@ pub const BUDGET_EXHAUSTED_STATUS_COPY: &str = "This run was stopped because its
 pub enum Verdict {
     /// It may be appended.
     Admit(Box<Admissible>),
+    /// It is not made: in a rehearsal a stand-in answers it (I12).
+    Simulate(Box<Simulated>),
     /// It is refused for good; its step fails.
     Deny {
         /// Stable code.
@@ -49,6 +51,7 @@ impl Verdict {
     pub const fn outcome(&self) -> &'static str {
         match self {
             Self::Admit(_) => "admit",
+            Self::Simulate(_) => "simulated",
             Self::Deny { .. } => "denied",
             Self::Kill(_) => "killed",
             Self::Pause { .. } => "paused",
@@ -144,6 +147,17 @@ pub struct Admissible {
     /// What happens if its outcome is not known.
     pub recovery: Recovery,
     /// How long it may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// A call that a stand-in answers: what its record needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulated {
+    /// The version that would have been used.
+    pub tool_semver: String,
+    /// The most it would have used, per category: what the simulated ledger is charged.
+    pub ceiling: Usage,
+    /// How long it might have taken, in milliseconds.
     pub timeout_ms: u64,
 }
 

@@ -15,6 +15,12 @@ use crate::run::plan::ApprovalRequirement;
 
 pub use weekly_briefing::briefing;
 
+/// The pipeline of this id and version, if this version ships it.
+pub fn spec_of(id: &PipelineId, semver: Option<&str>) -> Option<PipelineSpec> {
+    let spec = weekly_briefing::spec();
+    (spec.pipeline_id == *id && semver == Some(spec.semver)).then_some(spec)
+}
+
 /// A pipeline's own life cycle (PIP-003). It is not the life cycle of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PipelineLifecycle {

@@ -2,13 +2,17 @@
 //!
 //! A family is a hard limit: whatever an agent declares or is granted, it can use no tool outside its family's ceiling.
 
+mod data_scope;
 mod families;
+mod invocable;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, ToolId};
 
+pub use data_scope::{DATA_SCOPES, DataScope};
 pub use families::{AGENT_FAMILIES, families, family_meta};
+pub use invocable::{AGENT_COST_CLASSES, AgentCostClass, AgentEntry, AgentLifecycle, Invocable, invocable};
 
 /// Version of every reference agent (REG-049).
 pub const REFERENCE_AGENT_SEMVER: &str = "1.0.0";
@@ -91,4 +95,10 @@ pub fn family_of(agent: &AgentId) -> Option<&'static str> {
 /// The version of a registered agent; `None` for an agent nobody knows.
 pub fn agent_semver(agent: &AgentId) -> Option<&'static str> {
     family_of(agent).map(|_| REFERENCE_AGENT_SEMVER)
+}
+
+/// Where a registered agent stands and what a run of it may cost at most; `None` for an agent nobody knows. Every
+/// reference agent is a champion (REG-049), and of class `large`: as much as a run in mode `deep` may spend.
+pub fn standing_of(agent: &AgentId) -> Option<(AgentLifecycle, AgentCostClass)> {
+    family_of(agent).map(|_| (AgentLifecycle::Champion, AgentCostClass::Large))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::dashboard::dashboard_words;
 use crate::ids::SwitchId;
+use crate::invocation::TONE_BLOCKED;
 use crate::run::append::{NewEvent, RunProjection};
 use crate::run::call::KILLED_BY_SWITCH;
 use crate::run::envelope::RunEnvelope;
@@ -82,6 +83,7 @@ fn ending(run: &RunEnvelope) -> Option<RunEvent> {
             code: Some(code.clone()),
             message: Some(message.clone()),
             step_id: Some(step.step_id.clone()),
+            outputs: if code == TONE_BLOCKED { Vec::new() } else { run.bundle(OutputKind::PartialOnFailure) },
             ..end(run, OutputKind::PartialOnFailure)
         }));
     }

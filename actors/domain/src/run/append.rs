@@ -377,9 +377,7 @@ pub fn judge(ground: Ground<'_>, entry: &Entry) -> Result<Accepted, EntryRefusal
             Ok(stamped) => {
                 let first = events.len();
                 events.extend(stamped.iter().map(|event| stamp(&mut head, ground.now, event)));
-                let admission = stamped
-                    .iter()
-                    .position(|new| matches!(new.event, RunEvent::CallPending(_) | RunEvent::CallRedispatched { .. }));
+                let admission = stamped.iter().position(|new| admits(&new.event));
                 admission.map_or(AskAnswer::Recorded, |at| AskAnswer::Admitted { seq: events[first + at].seq })
             }
         });
@@ -420,6 +418,15 @@ pub fn stamp(head: &mut RunHead, now: UnixMicros, new: &NewEvent) -> StoredEvent
     head.last_hash = event.hash;
     head.last_at = event.at;
     event
+}
+
+/// True for what lets a call be handed out. One that a stand-in answers never is (I12).
+const fn admits(event: &RunEvent) -> bool {
+    match event {
+        RunEvent::CallPending(pending) => !pending.simulated,
+        RunEvent::CallRedispatched { .. } => true,
+        _ => false,
+    }
 }
 
 /// A pending call's record, for callers that hold the event.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::canonical::{self, NumberNotExact};
 use crate::identity::Actor;
 use crate::ids::ApprovalId;
+use crate::mode::REHEARSAL_APPROVAL_REASON;
 use crate::run::append::{NewEvent, OpenApproval};
 use crate::run::approvers::Approvers;
 use crate::run::call;
@@ -62,6 +63,20 @@ pub fn request(run: &RunEnvelope, gate: &Step, shown: &Value, stored: StoredValu
         ttl_seconds: *approval_ttl_seconds,
     };
     Some(ask(run, asked, shown, stored, now))
+}
+
+/// The answer to a question of a rehearsal, given with it: nobody is asked, because nothing is done. `None` for a question
+/// that somebody must answer.
+pub fn answered_in_rehearsal(run: &RunEnvelope, asked: &NewEvent) -> Option<NewEvent> {
+    let RunEvent::ApprovalRequested(question) = &asked.event else { return None };
+    (run.is_rehearsal() && question.reason == ApprovalReason::Gate).then(|| {
+        NewEvent::system(RunEvent::ApprovalDecided {
+            approval_id: question.approval_id,
+            decision: ApprovalDecision::Approve,
+            decided_by: Actor::system(),
+            reason: REHEARSAL_APPROVAL_REASON.to_owned(),
+        })
+    })
 }
 
 /// The question about a call whose outcome is not known: retry, skip or fail (RUN-026).

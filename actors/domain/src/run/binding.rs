@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::ids::{SecretId, StepId};
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::StoredValue;
+use crate::run::plan::Plan;
 use crate::run::step::StepState;
 
 /// Deepest nesting of bound arguments: deeper ones could not be read back from the journal.
@@ -99,6 +100,20 @@ pub fn reads_inputs(args: &Value) -> bool {
     let mut pointers = Vec::new();
     collect(args, 0, &mut pointers);
     pointers.iter().any(|pointer| under(pointer, "/inputs").is_some())
+}
+
+/// What the steps of a plan bind to in the output of one of them, each as the tokens of a JSON Pointer into it.
+pub fn bound_of(plan: &Plan, step: &StepId) -> BTreeSet<Vec<String>> {
+    let mut pointers = Vec::new();
+    for document in plan.steps.iter().filter_map(|step| step.kind.document()) {
+        collect(document, 0, &mut pointers);
+    }
+    let of_step = |pointer: &String| {
+        let (id, rest) = under(pointer, "/steps")?.strip_prefix('/')?.split_once('/')?;
+        let rest = rest.strip_prefix("output")?.strip_prefix('/')?;
+        (unescape(id) == step.as_str()).then(|| rest.split('/').map(unescape).collect())
+    };
+    pointers.iter().filter_map(of_step).collect()
 }
 
 fn output_step(pointer: &str) -> Option<StepId> {

@@ -4,24 +4,28 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::catalog::Recovery;
 use crate::governance::budget::{BudgetVerdict, MeterReading, check_budget};
-use crate::governance::gate::{Admissible, Blame, StageAnswer};
+use crate::governance::gate::{Admissible, Blame, Simulated, StageAnswer};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::Throttled;
 use crate::identity::Actor;
-use crate::ids::{AgentId, BudgetId, CallId, SecretId};
+use crate::ids::{AgentId, BudgetId, CallId, GrantId, SecretId};
 use crate::quantity::{Micros, Usage};
 use crate::run::append::{Ask, NewEvent, pending_of};
 use crate::run::envelope::{RunEnvelope, RunToolCallRecord};
 use crate::run::event::{
-    CallOutcome, CallPending, CallRefused, ControlApplied, ControlEffect, ControlKind, GovernanceAudited, OutputKind,
-    PauseCause, RunControlAuditEvent, RunEvent, RunFinished, StoredValue,
+    CallOutcome, CallPending, CallRefused, CallSettled, ControlApplied, ControlEffect, ControlKind, GovernanceAudited,
+    OutputKind, PauseCause, RunControlAuditEvent, RunEvent, RunFinished, StoredValue,
 };
 use crate::run::plan::{Step, StepKind};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
 use crate::time::UnixMs;
+
+/// What stands where a call's grant would, of a call that no grant has let through because nobody makes it.
+const NO_GRANT: &str = "none.simulated";
 
 /// A step's call with its arguments bound: everything the gate and the journal need.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,10 +159,67 @@ pub fn admit(prepared: &Prepared, admissible: &Admissible, now: UnixMs) -> Ask {
         budget_warnings: admissible.budget_warnings.clone(),
         requested_at_unix_ms: now,
         timeout_ms: admissible.timeout_ms,
+        simulated: false,
+        answers: Vec::new(),
         epoch: 0,
         meters: Vec::new(),
     };
     asking(prepared, vec![NewEvent::system(RunEvent::CallPending(Box::new(pending)))])
+}
+
+/// The ask that records a call which a stand-in answers: pending and settled in one append, so that nobody can be handed
+/// it in between. It holds nothing, and what it would have cost is booked in the simulated ledger (MOD-007).
+pub fn simulate(
+    prepared: &Prepared,
+    simulated: &Simulated,
+    answer: StoredValue,
+    answers: Vec<StageAnswer>,
+    now: UnixMs,
+) -> Ask {
+    let pending = CallPending {
+        call_id: prepared.call_id,
+        step_id: prepared.step.step_id.clone(),
+        stage_id: prepared.step.stage(),
+        agent_id: prepared.target.agent_id.clone(),
+        tool_id: prepared.target.tool_id.clone(),
+        tool_semver: simulated.tool_semver.clone(),
+        args_hash: prepared.args_hash.clone(),
+        redacted_args: prepared.redacted_args.clone(),
+        // Nobody is given one.
+        secrets: BTreeMap::new(),
+        grant_id: GrantId::constant(NO_GRANT),
+        attempt: 1,
+        // It is settled where it is recorded, so there is nothing to recover.
+        recovery: Recovery::Idempotent,
+        estimated_usage: simulated.ceiling.clone(),
+        reservations: Vec::new(),
+        scope_check_result_id: format!("{}/scope", prepared.call_id),
+        capability_audit_ids: Vec::new(),
+        budget_warnings: Vec::new(),
+        requested_at_unix_ms: now,
+        timeout_ms: simulated.timeout_ms,
+        simulated: true,
+        answers,
+        epoch: 0,
+        meters: Vec::new(),
+    };
+    let settled = CallSettled {
+        call_id: prepared.call_id,
+        outcome: CallOutcome::Ok,
+        output: Some(answer),
+        error: None,
+        measured_usage: None,
+        charged: simulated.ceiling.clone(),
+        evidence: None,
+        effects: Vec::new(),
+        artifacts: Vec::new(),
+        latency_ms: 0,
+        simulated: true,
+        tone_note: None,
+        meters: Vec::new(),
+    };
+    let events = [RunEvent::CallPending(Box::new(pending)), RunEvent::CallSettled(Box::new(settled))];
+    asking(prepared, events.into_iter().map(NewEvent::system).collect())
 }
 
 /// True if what belongs to the run alone has room for one more call beside those that are asked for in the same append:

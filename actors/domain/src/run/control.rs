@@ -6,6 +6,8 @@ use crate::canonical;
 use crate::governance::budget::Budget;
 use crate::identity::{self, Action, Actor, Reach};
 use crate::ids::{BranchId, CommandId, RunId, RunKey, StepId};
+use crate::invocation::hands_off;
+use crate::mode::Mode;
 use crate::run::append::NewEvent;
 use crate::run::decide::{Context, Denial, REASON_BYTES_MAX, RunCommand};
 use crate::run::envelope::RunEnvelope;
@@ -171,6 +173,10 @@ fn retry(
     {
         return refuse("`mode` may only become tighter");
     }
+    let hands_on = || run.plan.steps.iter().zip(&run.steps).any(|(step, state)| !state.is_over() && hands_off(step));
+    if overrides.mode.as_deref().and_then(Mode::parse).is_some_and(|mode| !mode.meta().multi_agent) && hands_on() {
+        return refuse("`mode` would not allow a hand-off that is still to come");
+    }
     if let Some(branch) = &overrides.branch
         && !matches!(&step.kind, StepKind::Branch { branches } if branches.iter().any(|b| &b.branch_id == branch))
     {
@@ -313,8 +319,10 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         pipeline_semver: run.pipeline_semver.clone(),
         surface: run.surface.clone(),
         mode: run.mode.clone(),
+        invocation: run.invocation.clone(),
+        mode_bounds: run.mode_bounds,
         submitted_by: context.actor.clone(),
-        scopes: fork.scopes.to_vec(),
+        scopes: crate::run::submission::narrowed(fork.scopes.to_vec(), run.invocation.as_ref()),
         plan: (*run.plan).clone(),
         inputs: (*run.inputs).clone(),
         sealed: run.sealed.clone(),

@@ -13,6 +13,8 @@ use crate::identity::Actor;
 use crate::ids::{
     AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, SecretId, StageId, StepId, TenantId, ToolId,
 };
+use crate::invocation::StoredInvocation;
+use crate::mode::{ModeBounds, ModeCompliance};
 use crate::quantity::{Micros, Usage};
 use crate::run::approvers::Approvers;
 use crate::run::event::{
@@ -59,6 +61,12 @@ pub struct RunEnvelope {
     pub surface: String,
     /// Cost-quality mode.
     pub mode: String,
+    /// What whoever triggered it declared, as far as it is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<StoredInvocation>,
+    /// What holds of its mode where that was tightened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode_bounds: Option<ModeBounds>,
     /// Who submitted it.
     pub submitted_by: Actor,
     /// Scopes of that credential.
@@ -106,6 +114,15 @@ pub struct RunEnvelope {
     pub outputs: Vec<RunOutputBundle>,
     /// What it cost (LED).
     pub cost_ledger: RunCostLedger,
+    /// What its simulated calls would have cost at most; only rehearsals have one (MOD-007).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated_ledger: Option<RunCostLedger>,
+    /// How it stands to its mode, once it is over (MOD-008).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compliance: Option<ModeCompliance>,
+    /// How long it has waited for people, in microseconds.
+    #[serde(default)]
+    pub waited_micros: i64,
     /// Grants minted for this run.
     pub grants: Vec<Grant>,
     /// Budgets of this run alone, with meters folded from the journal.
@@ -207,6 +224,9 @@ pub struct RunToolCallRecord {
     /// How long it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<u64>,
+    /// A rehearsal has answered it by a stand-in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
     /// True until it is settled: its reservation is held.
     pub open: bool,
 }

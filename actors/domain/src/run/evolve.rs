@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use crate::governance::budget::{self, Meter, MeteredBudget};
 use crate::ids::{CallId, StepId};
-use crate::quantity::Usage;
+use crate::invocation::TONE_BLOCKED;
+use crate::mode::{self, Mode, ModeBounds};
+use crate::quantity::{BudgetCategory, Usage};
 use crate::run::chain::StoredEvent;
 use crate::run::envelope::{ApprovalRecord, Checkpoint, Decision, Hold, RunEnvelope, RunToolCallRecord, StageEvidence};
 use crate::run::event::{
@@ -16,6 +18,7 @@ use crate::run::event::{
     CallSettled, ControlApplied, ControlEffect, DecisionLabel, Evidence, GovernanceAudited, LateEvidence, Reservation,
     RunEvent, RunFinished, RunSubmitted, StoredValue,
 };
+use crate::run::ledger::RunCostLedger;
 use crate::run::settle::ABSTAINED;
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
@@ -85,6 +88,8 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
         pipeline_semver: submitted.pipeline_semver.clone(),
         surface: submitted.surface.clone(),
         mode: submitted.mode.clone(),
+        invocation: submitted.invocation.clone(),
+        mode_bounds: submitted.mode_bounds,
         submitted_by: submitted.submitted_by.clone(),
         scopes: submitted.scopes.clone(),
         submission_hash: submitted.submission_hash.clone(),
@@ -106,7 +111,10 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
         evidence_trail: Vec::new(),
         decision_rationale: Vec::new(),
         outputs: Vec::new(),
-        cost_ledger: crate::run::ledger::RunCostLedger::default(),
+        cost_ledger: RunCostLedger::default(),
+        simulated_ledger: None,
+        compliance: None,
+        waited_micros: 0,
         grants: submitted.grants.clone(),
         run_budgets: submitted
             .budgets
@@ -130,6 +138,9 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
 /// Folds one event in. `at` is the instant the store stamped.
 pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
     run.last_seq += 1;
+    if run.end.is_none() && waits_for_people(run.status) {
+        run.waited_micros = run.waited_micros.saturating_add(at.0.saturating_sub(run.last_at.0).max(0));
+    }
     run.last_at = at;
     match event {
         // Only ever event 1, which `begin` folds.
@@ -198,12 +209,22 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
         RunEvent::RunClosed {} => run.closed = true,
     }
     run.status = run.status_at(at.ms());
+    if run.end.is_some() && !run.closed {
+        run.compliance = mode::compliance_of(run);
+    }
+}
+
+// What a run is held against is how long it takes, not how long people do.
+const fn waits_for_people(status: RunStatus) -> bool {
+    matches!(status, RunStatus::Paused | RunStatus::AwaitingApproval | RunStatus::AwaitingBranchSelection)
 }
 
 fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
     run.has_warnings |= !pending.budget_warnings.is_empty();
     run.set_step(&pending.step_id, StepState::InFlight { call_id: pending.call_id });
-    *run.grant_uses.entry(pending.grant_id.clone()).or_default() += 1;
+    if !pending.simulated {
+        *run.grant_uses.entry(pending.grant_id.clone()).or_default() += 1;
+    }
     let now = pending.requested_at_unix_ms.0.div_euclid(1_000);
     for held in &pending.reservations {
         for own in run.run_budgets.iter_mut().filter(|own| own.budget.budget_id == held.budget_id) {
@@ -233,7 +254,7 @@ fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
         scope_check_result_id: pending.scope_check_result_id.clone(),
         audit_event_id,
         capability_audit_ids: pending.capability_audit_ids.clone(),
-        grant_id: Some(pending.grant_id.clone()),
+        grant_id: (!pending.simulated).then(|| pending.grant_id.clone()),
         attempt: pending.attempt,
         recovery: pending.recovery,
         reservations,
@@ -247,6 +268,7 @@ fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
         requested_at_unix_ms: pending.requested_at_unix_ms,
         timeout_ms: pending.timeout_ms,
         latency_ms: None,
+        simulated: pending.simulated,
         open: true,
     }));
 }
@@ -266,7 +288,8 @@ fn call_settled(run: &mut RunEnvelope, settled: &CallSettled) {
     call.open = false;
     let (step, stage, tool) = (call.step_id.clone(), call.stage_id.clone(), call.tool_id.clone());
     let (reservations, grant) = (call.reservations.clone(), call.grant_id.clone());
-    run.cost_ledger.post(&stage, &tool, &settled.charged);
+    let ledger = if settled.simulated { run.simulated_ledger.get_or_insert_default() } else { &mut run.cost_ledger };
+    ledger.post(&stage, &tool, &settled.charged);
     release(run, &reservations, &settled.charged, now);
     if run.end.is_some() {
         return;
@@ -289,6 +312,12 @@ fn call_settled(run: &mut RunEnvelope, settled: &CallSettled) {
                 Some(error) => (error.code.as_str(), error.message.as_str()),
                 None => ("tool-failed", "the tool failed without saying why"),
             };
+            if code == TONE_BLOCKED {
+                run.decided(&step, DecisionLabel::GateFailed, message.to_owned());
+                // Also where the step could be left out: what may not be said ends the run (INV-008).
+                run.set_step(&step, StepState::Failed { code: code.to_owned(), message: message.to_owned() });
+                return;
+            }
             if code == ABSTAINED {
                 run.evidence_of(&step, settled.evidence.as_ref());
                 run.decided(&step, DecisionLabel::Abstained, message.to_owned());
@@ -340,6 +369,7 @@ fn call_refused(run: &mut RunEnvelope, refused: &CallRefused) {
         requested_at_unix_ms: refused.at_unix_ms,
         timeout_ms: 0,
         latency_ms: None,
+        simulated: false,
         open: false,
     }));
     if refused.outcome == CallOutcome::Denied {
@@ -482,10 +512,27 @@ fn rewind(run: &mut RunEnvelope, from: &StepId, overrides: &crate::run::event::O
     }
     if let Some(mode) = &overrides.mode {
         run.mode.clone_from(mode);
+        tighten(run);
     }
     if let Some(branch) = &overrides.branch {
         run.decided(from, DecisionLabel::BranchChosen, branch.to_string());
         run.set_step(from, StepState::Done { output: None, branch_id: Some(branch.clone()) });
+    }
+}
+
+// A tighter mode binds what is left of the run; what was tighter than that stays as it was.
+fn tighten(run: &mut RunEnvelope) {
+    let Some(meta) = Mode::parse(&run.mode).map(Mode::meta) else { return };
+    let mut bounds = ModeBounds::from(meta);
+    if let Some(before) = &run.mode_bounds {
+        bounds.max_cost_units = bounds.max_cost_units.min(before.max_cost_units);
+        bounds.p95_latency_budget_ms = bounds.p95_latency_budget_ms.min(before.p95_latency_budget_ms);
+        bounds.min_evaluation_score = bounds.min_evaluation_score.max(before.min_evaluation_score);
+        // Only runs whose mode has bound them from the beginning are bound anew: an older journal folds as it always did.
+        for own in run.run_budgets.iter_mut().filter(|own| own.budget.category == BudgetCategory::CostUnits) {
+            own.budget.limit = own.budget.limit.min(bounds.max_cost_units);
+        }
+        run.mode_bounds = Some(bounds);
     }
 }
 

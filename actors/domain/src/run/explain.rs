@@ -114,7 +114,10 @@ pub struct CallStory {
     pub epoch: Option<u64>,
     /// What each meter showed when it was last touched for the call.
     pub meters: Vec<MeterReading>,
-    /// What every stage of the gate said of a call that it refused.
+    /// True if a rehearsal has answered it by a stand-in.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+    /// What every stage of the gate said of a call that it refused, or that a stand-in answered.
     pub answers: Vec<StageAnswer>,
     /// What was charged.
     pub charged: Usage,
@@ -144,7 +147,10 @@ pub fn explain(events: &[StoredEvent]) -> Result<Explanation, FoldError> {
         match stored.event() {
             Some(RunEvent::CallPending(call)) => {
                 let epoch = Some(call.epoch);
-                told.insert(call.call_id, Told { seq, epoch, meters: call.meters.clone(), answers: Vec::new() });
+                told.insert(
+                    call.call_id,
+                    Told { seq, epoch, meters: call.meters.clone(), answers: call.answers.clone() },
+                );
             }
             Some(RunEvent::CallRefused(call)) => {
                 told.insert(call.call_id, Told { seq, answers: call.answers.clone(), ..Told::default() });
@@ -189,6 +195,7 @@ pub fn explain(events: &[StoredEvent]) -> Result<Explanation, FoldError> {
                 grant_id: call.grant_id.clone(),
                 epoch,
                 meters,
+                simulated: call.simulated,
                 answers,
                 charged: call.charged.clone(),
             }

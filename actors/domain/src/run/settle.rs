@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::catalog::Recovery;
 use crate::ids::{BudgetId, CallId};
+use crate::invocation::{TONE_BLOCKED, ToneVerdict};
 use crate::quantity::{BudgetCategory, Micros, Usage};
 use crate::run::append::{NewEvent, Release};
 use crate::run::approval;
@@ -30,6 +31,8 @@ pub struct Ended {
     pub result: CallResult,
     /// The output as it is stored.
     pub stored_output: Option<StoredValue>,
+    /// What the tone policy says of the output (INV-008).
+    pub tone: ToneVerdict,
 }
 
 /// The facts that settle a call, and the reservation they release. Empty if the call is unknown to the run.
@@ -54,6 +57,8 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
         effects: Vec::new(),
         artifacts: Vec::new(),
         latency_ms: ended.result.latency_ms,
+        simulated: false,
+        tone_note: None,
         meters: Vec::new(),
     };
     let mut after = Vec::new();
@@ -98,6 +103,17 @@ fn describe(run: &RunEnvelope, call: &RunToolCallRecord, ended: &Ended, settled:
             if let Some(message) = abstained(call, evidence.as_ref()) {
                 settled.outcome = CallOutcome::Error;
                 settled.error = error(ABSTAINED, &message);
+            }
+            match &ended.tone {
+                ToneVerdict::Pass => {}
+                ToneVerdict::Warn(why) => settled.tone_note = Some(redacted(why)),
+                ToneVerdict::Block(why) => {
+                    // Withheld wherever it could be read: as the output, and as what the call left behind.
+                    settled.outcome = CallOutcome::Error;
+                    settled.output = None;
+                    settled.artifacts = Vec::new();
+                    settled.error = error(TONE_BLOCKED, why);
+                }
             }
         }
         CallEnding::Failed { code, message } => {
@@ -166,7 +182,10 @@ fn late(call: &RunToolCallRecord, ended: &Ended) -> Option<NewEvent> {
         CallEnding::Answered { partial, evidence, artifacts, .. } => {
             late.evidence = evidence.as_ref().map(redacted_evidence);
             late.artifacts = artifacts.iter().map(redacted_artifact).collect();
-            if abstained(call, evidence.as_ref()).is_none() {
+            if matches!(ended.tone, ToneVerdict::Block(_)) {
+                // What may not be said is no answer, however late it comes.
+                late.artifacts = Vec::new();
+            } else if abstained(call, evidence.as_ref()).is_none() {
                 late.outcome = if *partial { CallOutcome::Partial } else { CallOutcome::Ok };
             }
         }

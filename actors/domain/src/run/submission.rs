@@ -1,6 +1,7 @@
 //! What a caller submits, checked as a whole before anything is written.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,7 +11,10 @@ use crate::governance::budget::{Budget, BudgetScope, OnExceeded};
 use crate::governance::grant::{Constraints, Grant, GrantScope};
 use crate::identity::Actor;
 use crate::ids::{AgentId, BudgetId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId};
+use crate::invocation::{InvocationEnvelope, StoredInvocation, Surface};
 use crate::json::{self, JsonError};
+use crate::mode::{Mode, ModeOverride, OverrideRejected, apply_override, simulates};
+use crate::pipeline::spec_of;
 use crate::quantity::{BudgetCategory, Micros};
 use crate::redact::redact_text;
 use crate::run::binding::names_secret;
@@ -19,8 +23,8 @@ use crate::run::plan::{Plan, PlanError, Step, StepKind};
 use crate::run::sealed::SealedPlan;
 use crate::time::UnixMs;
 
-/// The five modes (MOD-005).
-pub const COST_QUALITY_MODES: [&str; 5] = ["fast", "balanced", "deep", "exhaustive", "rehearsal-dry-run"];
+pub use crate::mode::COST_QUALITY_MODES;
+
 /// Most run-scope budgets of one run.
 pub const BUDGETS_MAX: usize = 9;
 
@@ -47,10 +51,16 @@ pub struct Submission {
     /// Limits for this run alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<RunBudget>,
+    /// What whoever triggers it declares (INV-003 to INV-005). Left out, the run means to use all of its credential.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<InvocationEnvelope>,
+    /// What is to be tighter than the mode has it (MOD-010).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode_override: Option<ModeOverride>,
 }
 
 fn mode_default() -> String {
-    "balanced".to_owned()
+    Mode::DEFAULT.as_str().to_owned()
 }
 
 /// A plan in either of its two forms.
@@ -117,9 +127,20 @@ pub enum SubmissionError {
     /// Not one of the five modes.
     #[error("`{0}` is not a mode; use one of fast, balanced, deep, exhaustive, rehearsal-dry-run")]
     UnknownMode(String),
-    /// A mode that this version cannot run.
-    #[error("the mode `{0}` is not available in this version")]
-    ModeNotAvailable(String),
+    /// An override that would loosen the mode.
+    #[error(transparent)]
+    Override(#[from] OverrideRejected),
+    /// An invocation envelope that makes no sense.
+    #[error("`{member}`: {problem}")]
+    BadInvocation {
+        /// The member.
+        member: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A place that no run can be triggered from (INV-001).
+    #[error("`{0}` is no invocation surface")]
+    UnknownSurface(String),
     /// An id that looks like a secret. It is not repeated here.
     #[error("{0} looks like a secret; ids are shown and kept as they are, so choose another")]
     SecretInId(&'static str),
@@ -143,7 +164,9 @@ impl SubmissionError {
             Self::UnknownTool { .. } => "unknown-tool",
             Self::UnknownAgent(_) => "unknown-agent",
             Self::UnknownMode(_) => "unknown-mode",
-            Self::ModeNotAvailable(_) => "mode-not-available",
+            Self::Override(error) => error.code(),
+            Self::BadInvocation { .. } => "bad-invocation",
+            Self::UnknownSurface(_) => "unknown-surface",
             Self::SecretInId(_) => "secret-in-id",
             Self::BadBudget { .. } => "bad-budget",
         }
@@ -225,13 +248,22 @@ pub fn accept(
         approvers_are_others(step, &submitter.actor)?;
     }
     known_agent(&submission.root_agent_id)?;
-    if !COST_QUALITY_MODES.contains(&submission.mode.as_str()) {
+    let Some(mode) = Mode::parse(&submission.mode) else {
         return Err(SubmissionError::UnknownMode(submission.mode.chars().take(100).collect()));
+    };
+    if Surface::parse(&submitter.surface).is_none() {
+        return Err(SubmissionError::UnknownSurface(submitter.surface.chars().take(100).collect()));
     }
-    if submission.mode == "rehearsal-dry-run" {
-        return Err(SubmissionError::ModeNotAvailable(submission.mode));
+    if let Some((member, problem)) = submission.invocation.as_ref().and_then(InvocationEnvelope::problem) {
+        return Err(SubmissionError::BadInvocation { member, problem });
     }
-    let budgets = run_budgets(&submission.budgets, &submitter)?;
+    // Whether the mode may be chosen is for the preflight to say, beside everything else that it finds.
+    let wanted = submission.mode_override.clone().unwrap_or_default();
+    let bounds = apply_override(mode, &wanted, &BTreeSet::from(Mode::ALL), true)?;
+    let pipeline = submission.pipeline_id.as_ref().and_then(|id| spec_of(id, submission.pipeline_semver.as_deref()));
+    let cost_max = pipeline.map_or(bounds.max_cost_units, |spec| spec.total_budget_cap.min(bounds.max_cost_units));
+    let budgets = bound_by_mode(run_budgets(&submission.budgets, &submitter)?, cost_max, &submitter);
+    let grants = without_simulated(&submission.mode, &plan, grants);
     Ok(RunSubmitted {
         run_key: submitter.run_key,
         run_id: submitter.run_id,
@@ -243,7 +275,9 @@ pub fn accept(
         pipeline_id: submission.pipeline_id,
         pipeline_semver: submission.pipeline_semver,
         surface: submitter.surface,
-        mode: submission.mode,
+        mode: bounds.mode.as_str().to_owned(),
+        invocation: submission.invocation.as_ref().map(InvocationEnvelope::stored),
+        mode_bounds: Some(bounds),
         submitted_by: submitter.actor,
         scopes: submitter.scopes,
         plan,
@@ -255,6 +289,44 @@ pub fn accept(
         submission_hash,
         carried_outputs: Vec::new(),
     })
+}
+
+// The mode's ceiling is a budget of the run like any other, and the smaller one binds (MOD-001 to MOD-005, PIP-023).
+fn bound_by_mode(mut budgets: Vec<Budget>, cost_max: Micros, submitter: &Submitter) -> Vec<Budget> {
+    match budgets.iter_mut().find(|budget| budget.category == BudgetCategory::CostUnits) {
+        Some(own) => own.limit = own.limit.min(cost_max),
+        None => budgets.push(run_budget(BudgetCategory::CostUnits, cost_max, OnExceeded::default(), submitter)),
+    }
+    budgets
+}
+
+// A rehearsal holds no grant for anything that could have an effect, whoever has approved one (I12).
+fn without_simulated(mode: &str, plan: &Plan, mut grants: Vec<Grant>) -> Vec<Grant> {
+    grants.retain(|grant| !simulates_tool(mode, plan, &grant.tool_id));
+    grants
+}
+
+// One step that is guarded makes the whole tool one that no grant is minted for: grants are by tool, not by step.
+fn simulates_tool(mode: &str, plan: &Plan, tool: &ToolId) -> bool {
+    let guarded = |step: &Step| step.kind.approved_by().is_some();
+    let uses = plan.steps.iter().filter(|step| step.kind.tool_id() == Some(tool));
+    simulates(mode, tool, false)
+        || (uses.clone().count() > 0 && uses.clone().all(guarded) && simulates(mode, tool, true))
+}
+
+/// The scopes that a run has: those of the credential which its invocation declares; all of them if it declares nothing.
+pub(crate) fn narrowed(mut scopes: Vec<String>, invocation: Option<&StoredInvocation>) -> Vec<String> {
+    if let Some(invocation) = invocation {
+        scopes.retain(|scope| invocation.entitlements.contains(scope));
+    }
+    scopes
+}
+
+impl RunSubmitted {
+    /// Leaves the run only the scopes that its invocation declares, once both were looked at.
+    pub fn narrow(&mut self) {
+        self.scopes = narrowed(std::mem::take(&mut self.scopes), self.invocation.as_ref());
+    }
 }
 
 /// Ids stand everywhere in clear, so none of them may be a secret.
@@ -310,23 +382,27 @@ fn run_budgets(wanted: &[RunBudget], submitter: &Submitter) -> Result<Vec<Budget
         if budgets.iter().any(|other| other.category == budget.category) {
             return bad(index, "there is already a budget for this category");
         }
-        budgets.push(Budget {
-            budget_id: run_budget_id(submitter.run_id, budget.category),
-            tenant_id: Some(submitter.tenant_id.clone()),
-            scope: BudgetScope::Run,
-            scope_key: submitter.run_id.to_string(),
-            category: budget.category,
-            limit: budget.limit,
-            calendar: None,
-            period_seconds: None,
-            anchor_unix_seconds: 0,
-            warn_ratio: Micros(800_000),
-            grace_ratio: Micros(1_000_000),
-            grace_seconds: 0,
-            on_exceeded: budget.on_exceeded,
-        });
+        budgets.push(run_budget(budget.category, budget.limit, budget.on_exceeded, submitter));
     }
     Ok(budgets)
+}
+
+fn run_budget(category: BudgetCategory, limit: Micros, on_exceeded: OnExceeded, submitter: &Submitter) -> Budget {
+    Budget {
+        budget_id: run_budget_id(submitter.run_id, category),
+        tenant_id: Some(submitter.tenant_id.clone()),
+        scope: BudgetScope::Run,
+        scope_key: submitter.run_id.to_string(),
+        category,
+        limit,
+        calendar: None,
+        period_seconds: None,
+        anchor_unix_seconds: 0,
+        warn_ratio: Micros(800_000),
+        grace_ratio: Micros(1_000_000),
+        grace_seconds: 0,
+        on_exceeded,
+    }
 }
 
 /// The name of a run's own budget for a category.
@@ -355,6 +431,7 @@ pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
     let named = |step: &Step, tool: &ToolId| matches!(&step.kind, StepKind::Tool { tool_id, args, .. } if tool_id == tool && names_secret(args));
     tools.retain(|tool| !submitted.plan.steps.iter().any(|step| named(step, tool)));
     tools.retain(|tool| crate::catalog::entry(tool).is_some_and(crate::catalog::CatalogEntry::is_bounded));
+    tools.retain(|tool| !simulates_tool(&submitted.mode, &submitted.plan, tool));
     tools.into_iter().filter_map(|tool| mint(submitted, tool, now)).collect()
 }
 

@@ -15,6 +15,7 @@ use crate::run::chain::{EventHash, StoredEvent};
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{CallPending, RunEvent};
 use crate::run::evolve::{begin, fold_one};
+use crate::run::ledger::RunCostLedger;
 use crate::run::status::InvalidTransition;
 
 /// Something that cannot be in a sound journal.
@@ -157,11 +158,12 @@ fn fold_agrees(events: &[StoredEvent], findings: &mut Vec<Finding>) {
         Ok(run) => run,
         Err(error) => return found(findings, error.seq, "does-not-fold", error.problem),
     };
-    let mut spent = Usage::none();
+    let (mut spent, mut simulated) = (Usage::none(), Usage::none());
     for event in &events[1..] {
         let before = run.status;
         if let Some(RunEvent::CallPending(pending)) = event.event() {
             approved(&run, &pending, event.seq, findings);
+            rehearsed(&run, &pending, event.seq, findings);
         }
         if let Err(error) = fold_one(&mut run, event) {
             return found(findings, error.seq, "does-not-fold", error.problem);
@@ -171,12 +173,24 @@ fn fold_agrees(events: &[StoredEvent], findings: &mut Vec<Finding>) {
             found(findings, event.seq, InvalidTransition::CODE, message);
         }
         match event.event() {
+            Some(RunEvent::CallSettled(settled)) if settled.simulated => simulated.add(&settled.charged),
             Some(RunEvent::CallSettled(settled)) => spent.add(&settled.charged),
             Some(RunEvent::CallRefused(refused)) => spent.add(&refused.charged),
             _ => {}
         }
     }
-    ledger(&run, &spent, findings);
+    ledger(&run, &run.cost_ledger, &spent, findings);
+    ledger(&run, &run.simulated_ledger.clone().unwrap_or_default(), &simulated, findings);
+}
+
+// A rehearsal hands nothing out that could have an effect, and nothing else is simulated (I12).
+fn rehearsed(run: &RunEnvelope, pending: &CallPending, seq: u64, findings: &mut Vec<Finding>) {
+    let Some(step) = run.plan.step(&pending.step_id) else { return };
+    match (run.simulates(step), pending.simulated) {
+        (true, false) => found(findings, seq, "dispatched-in-rehearsal", format!("call {}", pending.call_id)),
+        (false, true) => found(findings, seq, "simulated-for-real", format!("call {}", pending.call_id)),
+        (true, true) | (false, false) => {}
+    }
 }
 
 // What a gate guards was admitted only as somebody had let it through (C-057).
@@ -187,9 +201,9 @@ fn approved(run: &RunEnvelope, pending: &CallPending, seq: u64, findings: &mut V
     }
 }
 
-fn ledger(run: &RunEnvelope, spent: &Usage, findings: &mut Vec<Finding>) {
+fn ledger(run: &RunEnvelope, ledger: &RunCostLedger, spent: &Usage, findings: &mut Vec<Finding>) {
     for category in BudgetCategory::ALL {
-        let (booked, sum) = (run.cost_ledger.counter(category), spent.get(category));
+        let (booked, sum) = (ledger.counter(category), spent.get(category));
         if booked != sum {
             let message = format!("{}: the ledger says {booked}, the chain adds up to {sum}", category.as_str());
             found(findings, run.last_seq, "ledger-mismatch", message);

@@ -8,8 +8,8 @@ use signalbox_domain::catalog::{CatalogEntry, entry};
 use signalbox_domain::governance::budget::{Budget, BudgetScope, MeteredBudget, OnExceeded};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange, GovernanceState, can_match};
 use signalbox_domain::governance::gate::{
-    Attempt, BUDGET_EXHAUSTED_STATUS_COPY, Blame, ControlState, Decision, HoldReason, Snapshot, Stage, Verdict,
-    exceeded_by_store, gate,
+    Attempt, BUDGET_EXHAUSTED_STATUS_COPY, Blame, ControlState, Decision, HoldReason, Snapshot, Stage, StageAnswer,
+    Verdict, exceeded_by_store, gate,
 };
 use signalbox_domain::governance::grant::{Constraints, Grant, GrantScope};
 use signalbox_domain::governance::isolation::SecretRule;
@@ -35,6 +35,8 @@ struct Case {
     unapproved: Option<&'static str>,
     control: ControlState,
     redispatch: bool,
+    rehearsal: bool,
+    guarded: bool,
     current: bool,
     state: GovernanceState,
     shared: Vec<MeteredBudget>,
@@ -56,6 +58,8 @@ fn case() -> Case {
         unapproved: None,
         control: ControlState::None,
         redispatch: false,
+        rehearsal: false,
+        guarded: false,
         current: true,
         state: GovernanceState::default(),
         shared: vec![],
@@ -94,6 +98,8 @@ impl Case {
             unapproved: self.unapproved,
             control: self.control,
             redispatch: self.redispatch,
+            rehearsal: self.rehearsal,
+            guarded: self.guarded,
             now: NOW,
         };
         gate(
@@ -597,4 +603,107 @@ proptest! {
         }).decide();
         prop_assert!(matches!(decision.verdict, Verdict::Kill(Blame::Switch(_))));
     }
+}
+
+/// A call of a tool with an effect, in a rehearsal, with a grant that somebody has handed it.
+fn rehearsed() -> Case {
+    let mut case = case();
+    case.target.tool_id = tool("memory.write");
+    case.target.family = Some("course-generation".to_owned());
+    case.tool = entry(&tool("memory.write"));
+    case.scopes = vec!["tool:memory.write".to_owned()];
+    case.args = json!({"key": "a", "value": 1});
+    case.rehearsal = true;
+    case.grants = vec![Grant { tool_id: tool("memory.write"), ..grant("by-hand", GrantScope::PerRun) }];
+    case
+}
+
+fn is_simulated(decision: &Decision) -> bool {
+    let said = |answer: &StageAnswer| answer.stage == Stage::Grant && answer.code == "simulated-in-rehearsal";
+    matches!(decision.verdict, Verdict::Simulate(_)) && decision.objection().is_some_and(said)
+}
+
+#[test]
+fn i12_a_grant_by_hand_does_not_let_a_rehearsal_call_a_tool_with_an_effect() {
+    let decision = rehearsed().decide();
+    assert!(is_simulated(&decision), "{decision:?}");
+    let mut real = rehearsed();
+    real.rehearsal = false;
+    assert!(matches!(real.decide().verdict, Verdict::Admit(_)));
+    let detail = decision.objection().unwrap().detail.clone();
+    assert!(detail.contains("by-hand"), "it says what a real run would have been told: {detail}");
+    let mut bare = rehearsed();
+    bare.grants.clear();
+    assert!(is_simulated(&bare.decide()));
+}
+
+#[test]
+fn i12_no_tool_of_the_catalog_with_an_effect_is_ever_admitted_in_a_rehearsal() {
+    for known in signalbox_domain::catalog::catalog() {
+        let mut case = rehearsed();
+        case.target.tool_id = known.tool_id.clone();
+        case.target.family = signalbox_domain::registry::families()
+            .iter()
+            .find(|family| family.allows(&known.tool_id))
+            .map(|family| family.family.to_owned());
+        case.tool = Some(known);
+        case.scopes = known.required_scopes.clone();
+        case.grants[0].tool_id = known.tool_id.clone();
+        let decision = case.decide();
+        let admitted = matches!(decision.verdict, Verdict::Admit(_));
+        assert!(!(admitted && signalbox_domain::mode::is_simulated(known)), "{}: {decision:?}", known.tool_id);
+    }
+}
+
+#[test]
+fn a_guarded_call_is_not_made_in_a_rehearsal_even_if_it_only_looks() {
+    let mut looks = case();
+    looks.rehearsal = true;
+    assert!(matches!(looks.decide().verdict, Verdict::Admit(_)), "what only looks is really done");
+    looks.guarded = true;
+    assert!(is_simulated(&looks.decide()));
+}
+
+#[test]
+fn a_stand_in_needs_nobody_who_serves_the_tool_and_no_money_and_no_turn() {
+    let mut case = rehearsed();
+    case.configured = None;
+    exhaust(&mut case);
+    case.throttled = Some(Throttled { bucket_id: "b".parse().unwrap(), retry_after_seconds: 9 });
+    let decision = case.decide();
+    assert!(is_simulated(&decision), "{decision:?}");
+    let codes: Vec<&str> = decision.answers.iter().map(|answer| &*answer.code).collect();
+    assert_eq!(codes[Stage::ALL.len() - 2..], ["not-asked", "not-asked"]);
+}
+
+#[test]
+fn a_rehearsal_is_stopped_by_switches_scopes_and_ceilings_like_any_run() {
+    let mut killed = rehearsed();
+    arm(&mut killed);
+    assert!(matches!(killed.decide().verdict, Verdict::Kill(_)));
+    let mut unscoped = rehearsed();
+    unscoped.scopes.clear();
+    assert_eq!(unscoped.denial().0, "tool_scope_missing");
+    let mut outside = rehearsed();
+    outside.target.family = Some("editing".to_owned());
+    assert_eq!(outside.denial().0, "agent_tools_not_configured");
+    let mut unknown = rehearsed();
+    unknown.tool = None;
+    assert_eq!(unknown.denial().0, "agent_tools_not_configured");
+    let mut stale = rehearsed();
+    stale.current = false;
+    assert!(matches!(stale.decide().verdict, Verdict::Hold { .. }));
+}
+
+#[test]
+fn what_a_rehearsal_really_does_stands_on_no_budget_that_runs_share() {
+    let mut looks = case();
+    looks.shared.push(metered(budget("shared", 100), 0, 0));
+    let held = |case: &Case| match case.decide().verdict {
+        Verdict::Admit(admissible) => admissible.reservations.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(held(&looks), 1);
+    looks.rehearsal = true;
+    assert_eq!(held(&looks), 0);
 }

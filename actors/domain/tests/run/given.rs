@@ -11,6 +11,7 @@ use signalbox_domain::ids::{
     ActorId, AgentId, ApprovalId, BranchId, BucketId, CallId, GrantId, NodeIncarnation, RunId, RunKey, StepId,
     TenantId, ToolId,
 };
+use signalbox_domain::invocation::ToneVerdict;
 use signalbox_domain::quantity::{BudgetCategory, Micros};
 use signalbox_domain::run::advance::advance;
 use signalbox_domain::run::append::{Ask, NewEvent, Release, RunHead, stamp};
@@ -411,7 +412,8 @@ impl Story {
     /// A call ends; nothing else happens yet.
     pub(crate) fn settle(&mut self, call_id: CallId, result: CallResult) -> Option<Release> {
         let stored_output = output_of(&result).cloned().map(StoredValue::Inline);
-        let (events, release) = settle(&self.run, &Ended { call_id, result, stored_output }, self.now);
+        let (events, release) =
+            settle(&self.run, &Ended { call_id, result, stored_output, tone: ToneVerdict::Pass }, self.now);
         self.write(events);
         release
     }

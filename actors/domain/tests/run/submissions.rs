@@ -36,7 +36,9 @@ fn a_sound_submission_becomes_the_first_event_of_its_run() {
     assert_eq!((submitted.run_key, submitted.run_id, submitted.tenant_id), (by.run_key, by.run_id, by.tenant_id));
     assert_eq!((submitted.submitted_by, submitted.scopes), (by.actor, by.scopes));
     assert_eq!((submitted.mode.as_str(), submitted.root_agent_semver.as_str()), ("balanced", "1.0.0"));
-    assert!(submitted.grants.is_empty() && submitted.budgets.is_empty() && submitted.parent_run_id.is_none());
+    assert!(submitted.grants.is_empty() && submitted.parent_run_id.is_none());
+    let [budget] = &submitted.budgets[..] else { panic!("the mode's ceiling is its one budget") };
+    assert_eq!((budget.category, budget.limit), (BudgetCategory::CostUnits, Micros::units(500)));
     assert!(!submitted.provenance_bundle_id.is_empty());
 }
 
@@ -92,8 +94,7 @@ fn unknown_tools_agents_and_modes_are_refused() {
     submission["plan"][0]["agentId"] = json!("ref.nobody");
     assert_eq!(code(&submission), "unknown-agent");
     assert_eq!(code(&with("mode", json!("turbo"))), "unknown-mode");
-    assert_eq!(code(&with("mode", json!("rehearsal-dry-run"))), "mode-not-available");
-    for mode in COST_QUALITY_MODES.iter().filter(|mode| **mode != "rehearsal-dry-run") {
+    for mode in COST_QUALITY_MODES {
         assert_eq!(code(&with("mode", json!(mode))), "ok", "{mode}");
     }
 }

@@ -182,6 +182,8 @@ fn settled(call_id: CallId, units: i64) -> RunEvent {
         effects: vec![],
         artifacts: vec![],
         latency_ms: 1,
+        simulated: false,
+        tone_note: None,
         meters: vec![],
     }))
 }

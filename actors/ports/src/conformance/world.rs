@@ -170,6 +170,8 @@ pub fn new_run(tenant_name: &str, number: u64) -> NewRun {
         pipeline_semver: None,
         surface: "api".into(),
         mode: "balanced".into(),
+        invocation: None,
+        mode_bounds: None,
         submitted_by: Actor { actor_id: ActorId::new("ann").unwrap(), role: Role::Creator },
         scopes: vec![],
         plan: Plan { steps: vec![], max_parallel: None },
@@ -287,6 +289,8 @@ pub fn ask(head: &RunHead, number: u64, reservations: &[(&str, i64)]) -> Ask {
         budget_warnings: vec![],
         requested_at_unix_ms: UnixMs(0),
         timeout_ms: 1_000,
+        simulated: false,
+        answers: Vec::new(),
         epoch: 0,
         meters: vec![],
     };
@@ -311,6 +315,8 @@ pub fn settled(call_id: CallId, units: i64) -> NewEvent {
         effects: vec![],
         artifacts: vec![],
         latency_ms: 1,
+        simulated: false,
+        tone_note: None,
         meters: vec![],
     })))
 }

@@ -49,6 +49,7 @@ impl NodeHandle {
             return Err(ApiError::Internal("a fork began with something else than its submission".to_owned()));
         };
         self.check_tools(&submitted)?;
+        self.check_preflight(&submitted, None, now)?;
         let minted = submission::mint_grants(&submitted, now);
         submitted.grants.extend(minted);
         let run_id = submitted.run_id;

@@ -50,7 +50,10 @@ impl State {
                 }
                 (AskOutcome::Admitted(_) | AskOutcome::Recorded, _) => {}
                 (AskOutcome::Refused(refusal), _) => {
-                    self.shared.buckets.give_back(&view.state, &ask.target);
+                    // A call that a stand-in answers took nothing from a bucket.
+                    if !self.run.plan.step(&ask.step_id).is_some_and(|step| self.run.simulates(step)) {
+                        self.shared.buckets.give_back(&view.state, &ask.target);
+                    }
                     stale |= self.refused(&ask, refusal);
                 }
             }

@@ -78,7 +78,9 @@ impl State {
             };
             let prepared = match prepared {
                 Ok(Ok(prepared)) => prepared,
-                Ok(Err(question)) => {
+                Ok(Err(mut question)) => {
+                    let answer = question.first().and_then(|asked| approval::answered_in_rehearsal(scratch, asked));
+                    question.extend(answer);
                     add(scratch, &mut draft.facts, question, now);
                     continue;
                 }
@@ -91,7 +93,7 @@ impl State {
                     continue;
                 }
             };
-            if self.gate(scratch, &prepared, draft, at).await {
+            if self.gate(scratch, &prepared, draft, at).await? {
                 break;
             }
         }
@@ -194,7 +196,7 @@ impl State {
         prepared: &call::Prepared,
         draft: &mut Draft,
         At { now, boot }: At,
-    ) -> bool {
+    ) -> Result<bool, StoreError> {
         let view = self.shared.governance.view();
         let step = prepared.step.step_id.clone();
         let mut decision = self.decision(scratch, prepared, now, false).await;
@@ -204,7 +206,8 @@ impl State {
             let on_exceeded = known.map_or_else(OnExceeded::default, |shared| shared.budget.on_exceeded);
             decision.verdict = gate::exceeded_by_store(on_exceeded, budget_id, readings);
         }
-        if !matches!(decision.verdict, Verdict::Admit(_) | Verdict::Throttle(_)) {
+        // A call that a stand-in answers took nothing from a bucket.
+        if !matches!(decision.verdict, Verdict::Admit(_) | Verdict::Throttle(_)) && !scratch.simulates(&prepared.step) {
             self.shared.buckets.give_back(&view.state, &prepared.target);
         }
         match decision.verdict {
@@ -233,18 +236,21 @@ impl State {
                     self.hold(&step, boot);
                 }
             },
+            Verdict::Simulate(simulated) => {
+                draft.asks.push(self.simulated(scratch, prepared, &simulated, decision.answers, now).await?);
+            }
             Verdict::Deny { code, message } => {
                 draft.asks.push(call::deny(prepared, code, &message, decision.answers, now));
             }
             Verdict::Kill(blame) => {
                 draft.asks = vec![call::kill(scratch, prepared, &blame, decision.answers, now)];
                 draft.calls.clear();
-                return true;
+                return Ok(true);
             }
             Verdict::Pause { budget_id, readings } => {
                 draft.asks = vec![call::pause_for_quota(scratch, prepared, &budget_id, &readings, now)];
                 draft.calls.clear();
-                return true;
+                return Ok(true);
             }
             Verdict::Throttle(throttled) if throttled.retry_after_seconds < THROTTLE_JOURNALLED_FROM_SECONDS => {
                 let until = BootInstant(boot.0.saturating_add(throttled.retry_after_seconds * 1_000_000_000));
@@ -259,7 +265,7 @@ impl State {
                 self.hold(&step, boot);
             }
         }
-        false
+        Ok(false)
     }
 
     pub(super) async fn decision(
@@ -270,7 +276,11 @@ impl State {
         redispatch: bool,
     ) -> gate::Decision {
         let view = self.shared.governance.view();
-        let throttled = self.shared.buckets.take(&view.state, &prepared.target).await.err();
+        let throttled = if scratch.simulates(&prepared.step) {
+            None
+        } else {
+            self.shared.buckets.take(&view.state, &prepared.target).await.err()
+        };
         let semver = self.shared.tools.semver(&prepared.target.tool_id);
         let unapproved = approval::objection(scratch, &prepared.step, &prepared.args_hash);
         let attempt = Attempt {
@@ -283,6 +293,8 @@ impl State {
             unapproved: unapproved.as_deref(),
             control: ControlState::None,
             redispatch,
+            rehearsal: scratch.is_rehearsal(),
+            guarded: prepared.step.kind.approved_by().is_some(),
             now,
         };
         let snapshot = Snapshot {
@@ -323,6 +335,8 @@ impl State {
                 }
             },
             Verdict::Throttle(_) | Verdict::Hold { .. } => Admission::Later,
+            // What a stand-in answers is settled where it is recorded: an open call is none of those.
+            Verdict::Simulate(_) => Admission::Refused,
             Verdict::Deny { .. } | Verdict::Kill(_) | Verdict::Pause { .. } => {
                 self.shared.buckets.give_back(&view.state, &prepared.target);
                 Admission::Refused

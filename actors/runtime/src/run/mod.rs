@@ -5,6 +5,7 @@
 
 mod accepted;
 mod asking;
+mod rehearsing;
 mod settling;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -41,6 +42,7 @@ use crate::leases::Lease;
 use crate::load::keep_snapshot;
 use crate::progress::ProgressHub;
 use crate::runs;
+use crate::tone::ToneHook;
 use crate::values::{Outputs, Unsealed};
 use asking::Ready;
 
@@ -70,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) lease: Lease,
     pub(crate) flights: Flights,
     pub(crate) exempt: Vec<HostExemption>,
+    pub(crate) tone: ToneHook,
 }
 
 pub(crate) enum Msg {
@@ -312,6 +315,7 @@ impl State {
             run: self.run.run_key,
             actor: myself.clone(),
             runs: self.runs.clone(),
+            tone: self.shared.tone.of(&self.run),
         }
     }
 

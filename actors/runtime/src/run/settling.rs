@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ractor::ActorRef;
 use signalbox_domain::ids::CallId;
+use signalbox_domain::invocation::ToneVerdict;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::settle::{Ended, Recover, recover, settle, unknown_result};
 use signalbox_domain::run::step::CallEnding;
@@ -147,6 +148,11 @@ impl State {
     pub(super) fn give_up(&mut self, call_id: &CallId) {
         self.given_up.insert(*call_id);
         let result = unknown_result("the node that made the call went away before its answer was kept");
-        self.ended.push_back(Arc::new(Ended { call_id: *call_id, result, stored_output: None }));
+        self.ended.push_back(Arc::new(Ended {
+            call_id: *call_id,
+            result,
+            stored_output: None,
+            tone: ToneVerdict::Pass,
+        }));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use signalbox_domain::ids::RunKey;
+use signalbox_domain::invocation::ToneVerdict;
 use signalbox_domain::run::advance::{advance, projection};
 use signalbox_domain::run::append::{Entry, EntryRefusal, NewEvent};
 use signalbox_domain::run::envelope::RunEnvelope;
@@ -36,7 +37,8 @@ pub(super) async fn give_up(shared: &Shared, run_key: RunKey, lease_epoch: u64) 
     }
     for call in before.open_calls() {
         let result = unknown_result("the run's actor failed while the call was out");
-        let (events, release) = settle(&run, &Ended { call_id: call.call_id, result, stored_output: None }, now);
+        let (events, release) =
+            settle(&run, &Ended { call_id: call.call_id, result, stored_output: None, tone: ToneVerdict::Pass }, now);
         write(&mut run, events);
         releases.extend(release);
     }

@@ -226,6 +226,8 @@ impl Demo {
                 limit: spec.total_budget_cap,
                 on_exceeded: OnExceeded::Kill,
             }],
+            invocation: None,
+            mode_override: None,
         };
         let submitted = self
             .node

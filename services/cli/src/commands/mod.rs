@@ -13,6 +13,7 @@ mod explain;
 mod export;
 mod keys;
 mod listing;
+mod preflight;
 mod profiles;
 mod rehearse;
 mod runs;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::json;
+use signalbox_domain::mode::COST_QUALITY_MODES;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::step::StepState;
 use signalbox_proto::v1;
@@ -13,7 +14,7 @@ use uuid::Uuid;
 use super::control::{self, ControlCommand};
 use super::listing::{self, CountArgs, ListArgs};
 use super::view::{RunView, raw};
-use super::{export, watch};
+use super::{export, preflight, watch};
 use crate::client::{Client, timed};
 use crate::failure::Failure;
 use crate::output::{Out, cost, duration, instant};
@@ -29,7 +30,8 @@ pub(crate) enum RunsCommand {
   signalbox runs submit --plan plan.json --watch
   signalbox runs submit --plan - --run-id RUN < plan.json      # harmless to repeat")]
     Submit {
-        /// The run as JSON: rootAgentId, plan, and if wanted inputs, mode, pipelineId, budgets; `-` reads standard input.
+        /// The run as JSON: rootAgentId, plan, and if wanted inputs, mode, modeOverride, pipelineId, budgets, invocation; `-`
+        /// reads standard input.
         #[arg(long, value_name = "FILE")]
         plan: PathBuf,
         /// The run's id; submitting the same under it again is harmless.
@@ -38,6 +40,12 @@ pub(crate) enum RunsCommand {
         /// Follow the run until it has ended or waits for a decision.
         #[arg(long)]
         watch: bool,
+        /// The mode, whatever the file says: fast, balanced, deep, exhaustive or rehearsal-dry-run.
+        #[arg(long, value_name = "MODE", value_parser = COST_QUALITY_MODES)]
+        mode: Option<String>,
+        /// Submit nothing; print everything that stands against it.
+        #[arg(long, conflicts_with_all = ["watch", "run_id"])]
+        dry_run: bool,
     },
     /// Shows one run.
     #[command(after_help = "Examples:
@@ -96,7 +104,12 @@ pub(crate) enum RunsCommand {
 /// `runs`.
 pub(crate) async fn run(client: Client, command: RunsCommand, out: &mut Out) -> Result<(), Failure> {
     match command {
-        RunsCommand::Submit { plan, run_id, watch } => submit(client, &plan, run_id, watch, out).await,
+        RunsCommand::Submit { plan, mode, dry_run: true, .. } => {
+            preflight::run(client, submission(&plan, mode.as_deref())?, out).await
+        }
+        RunsCommand::Submit { plan, run_id, watch, mode, dry_run: false } => {
+            submit(client, &plan, run_id, mode.as_deref(), watch, out).await
+        }
         RunsCommand::Get { id } => get(client, id, out).await,
         RunsCommand::List(args) => listing::list(client, *args, out).await,
         // Another service is asked for these, and `commands::run` has done so.
@@ -115,10 +128,11 @@ async fn submit(
     mut client: Client,
     plan: &Path,
     run_id: Option<Uuid>,
+    mode: Option<&str>,
     follow: bool,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let submission_json = read_file(plan)?.into();
+    let submission_json = submission(plan, mode)?.into();
     let run_id = run_id.map(|id| id.to_string()).unwrap_or_default();
     let answer = client.submit_run(timed(v1::SubmitRunRequest { run_id, submission_json })).await?.into_inner();
     if out.is_json() {
@@ -128,6 +142,15 @@ async fn submit(
         out.line(&format!("run {}{note}", answer.run_id))?;
     }
     if follow { watch::run(client, &answer.run_id, 0, false, out).await } else { Ok(()) }
+}
+
+/// The submission in a file, in another mode if one is asked for.
+fn submission(plan: &Path, mode: Option<&str>) -> Result<Vec<u8>, Failure> {
+    let bytes = read_file(plan)?;
+    match mode {
+        Some(mode) => preflight::in_mode(&bytes, mode),
+        None => Ok(bytes),
+    }
 }
 
 /// Shows one run.
@@ -145,6 +168,7 @@ async fn get(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure>
         ("status", run.status.clone()),
         ("bucket", run.bucket.clone()),
         ("because", ended.unwrap_or_default()),
+        ("mode", envelope.as_ref().map(|envelope| envelope.mode.clone()).unwrap_or_default()),
         ("agent", run.root_agent_id.clone()),
         ("pipeline", run.pipeline_id.clone()),
         ("submitted", instant(run.submitted_at_unix_micros)),
@@ -153,6 +177,8 @@ async fn get(mut client: Client, id: Uuid, out: &mut Out) -> Result<(), Failure>
         ("cost", banded(cost(run.total_cost_micros).to_string(), &run.cost_band)),
         ("took", banded(duration(run.latency_ms), &run.latency_band)),
         ("warnings", if run.has_warnings { "yes" } else { "" }.to_owned()),
+        ("simulated cost", envelope.as_ref().map(simulated).unwrap_or_default()),
+        ("compliance", envelope.as_ref().map(compliance).unwrap_or_default()),
         ("last event", run.last_seq.to_string()),
         ("closed", if run.closed { "yes" } else { "no" }.to_owned()),
     ])?;
@@ -202,6 +228,20 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(Failure::usage("file-too-large", message));
     }
     Ok(bytes)
+}
+
+// What a rehearsal has not spent.
+fn simulated(envelope: &RunEnvelope) -> String {
+    envelope.simulated_ledger.as_ref().map(|ledger| ledger.total_cost_units.to_string()).unwrap_or_default()
+}
+
+// How a run that is over stands to its mode.
+fn compliance(envelope: &RunEnvelope) -> String {
+    let Some(kept) = &envelope.compliance else { return String::new() };
+    if kept.breaches.is_empty() {
+        return "keeps its mode".to_owned();
+    }
+    kept.breaches.iter().map(|breach| breach.code()).collect::<Vec<_>>().join(", ")
 }
 
 fn steps(envelope: &RunEnvelope, out: &mut Out) -> Result<(), Failure> {

@@ -17,6 +17,7 @@ mod pleasant;
 mod postgres_approvals;
 mod postgres_nodes;
 mod rust_client;
+mod rehearsing;
 mod secrets;
 mod serving;
 mod store_tools;

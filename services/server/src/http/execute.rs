@@ -103,6 +103,8 @@ pub(crate) fn planned(request: ExecuteRequest) -> Result<(RunId, TenantId, Submi
         pipeline_id: request.pipeline_id.map(|id| validate::id("pipelineId", &id)).transpose()?,
         pipeline_semver: request.pipeline_semver,
         budgets: request.budgets,
+        invocation: None,
+        mode_override: None,
     };
     Ok((run_id, claimed, submission))
 }

@@ -128,6 +128,11 @@ pub(crate) struct SubmitRequest {
     pipeline_semver: Option<String>,
     /// Limits for this run alone, one for each category.
     budgets: Option<Vec<Budget>>,
+    /// What whoever triggers it declares: `entitlements`, `sourceSet`, `tone`, `persona` and `consent`, all of them, and
+    /// `consent` perhaps as `null`. Left out: all of the credential, and nothing asked for.
+    invocation: Option<Value>,
+    /// What is to be tighter than the mode has it: `maxCostUnits`, `p95LatencyBudgetMs`, `minEvaluationScore`.
+    mode_override: Option<Value>,
 }
 
 /// A run as it stands.

@@ -60,6 +60,9 @@ async fn a_key_that_stands_twice_anywhere_in_a_submission_or_in_overrides_is_ref
     let doubled = each_twice(&submission);
     assert_eq!(doubled.len(), 25);
     for json in doubled {
+        let preflight = v1::PreflightRunRequest { submission_json: json.as_bytes().to_vec().into() };
+        let refused = fixture.client.preflight_run(preflight).await.unwrap_err();
+        assert_eq!(reason(&refused), "json-duplicate-key", "{json}");
         let refused = fixture.client.submit_run(request(&json)).await.unwrap_err();
         assert_eq!(
             (refused.code(), reason(&refused).as_str()),
@@ -105,5 +108,5 @@ fn no_request_has_json_in_it_that_the_table_above_does_not_know() {
     }
     let answers = ["Run.", "RunEvent.", "Response."];
     bodies.retain(|body| !answers.iter().any(|answer| body.starts_with(answer) || body.contains(answer)));
-    assert_eq!(bodies, ["SubmitRunRequest.submission_json", "RetryWithChanges.overrides_json"]);
+    assert_eq!(bodies, ["SubmitRunRequest.submission_json", "PreflightRunRequest.submission_json", "RetryWithChanges.overrides_json"]);
 }

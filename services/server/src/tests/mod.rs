@@ -12,6 +12,7 @@ mod http;
 mod identity;
 mod keys;
 mod listing;
+mod preflights;
 mod private;
 mod progress;
 mod raw;

@@ -298,7 +298,8 @@ fn end_of_window(admitted: &Admitted) -> BootInstant {
 /// One admission is good for one call, and only as it was written.
 fn is_admission_of(event: &RunEvent, order: &CallOrder) -> bool {
     if let RunEvent::CallPending(pending) = event {
-        return pending.call_id == order.call_id
+        return !pending.simulated
+            && pending.call_id == order.call_id
             && pending.tool_id == order.tool_id
             && pending.tool_semver == order.tool_semver
             && pending.attempt == order.attempt;

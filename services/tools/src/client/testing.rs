@@ -98,6 +98,8 @@ pub(crate) fn pending(order: &CallOrder) -> RunEvent {
         budget_warnings: Vec::new(),
         requested_at_unix_ms: UnixMs(0),
         timeout_ms: order.timeout_ms,
+        simulated: false,
+        answers: Vec::new(),
         epoch: 0,
         meters: Vec::new(),
     }))

@@ -91,6 +91,8 @@ fn pending(call: u128, reservations: Vec<Reservation>) -> CallPending {
         budget_warnings: vec![],
         requested_at_unix_ms: NOW.ms(),
         timeout_ms: 1_000,
+        simulated: false,
+        answers: Vec::new(),
         epoch: 0,
         meters: vec![],
     }
@@ -118,6 +120,8 @@ fn settled(call: u128, units: i64) -> NewEvent {
         effects: vec![],
         artifacts: vec![],
         latency_ms: 1,
+        simulated: false,
+        tone_note: None,
         meters: vec![],
     })))
 }

@@ -56,6 +56,12 @@ pub struct CallPending {
     pub requested_at_unix_ms: UnixMs,
     /// How long the executor may take.
     pub timeout_ms: u64,
+    /// A rehearsal answers it by a stand-in: it is never handed out, holds nothing, and is settled in the same append.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+    /// What every stage of the gate answered, of a call that a stand-in answers: also what a real run would have been told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<StageAnswer>,
     /// The governance epoch of the append; stamped by the store.
     #[serde(default)]
     pub epoch: u64,
@@ -119,6 +125,12 @@ pub struct CallSettled {
     pub artifacts: Vec<ArtifactRef>,
     /// Wall time of the call.
     pub latency_ms: u64,
+    /// The answer is a stand-in, and what is charged is booked in the simulated ledger alone (MOD-007).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+    /// What the tone policy noted (INV-008).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tone_note: Option<String>,
     /// Consumed, reserved and limit of each meter after settling; stamped by the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meters: Vec<MeterReading>,

@@ -14,6 +14,8 @@ use crate::governance::budget::Budget;
 use crate::governance::grant::Grant;
 use crate::identity::{Actor, Visibility};
 use crate::ids::{AgentId, ApprovalId, BucketId, CallId, PipelineId, RunId, RunKey, StepId, TenantId};
+use crate::invocation::StoredInvocation;
+use crate::mode::ModeBounds;
 use crate::run::plan::{BranchOption, Plan};
 use crate::run::sealed::SealedPlan;
 use crate::time::UnixMs;
@@ -223,6 +225,12 @@ pub struct RunSubmitted {
     pub submitted_by: Actor,
     /// The scopes of the submitter's credential.
     pub scopes: Vec<String>,
+    /// What whoever triggered it declared, as far as it is kept (INV-004).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocation: Option<StoredInvocation>,
+    /// What holds of its mode, tightened where that was asked for; as the mode has it if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode_bounds: Option<ModeBounds>,
     /// The plan.
     pub plan: Plan,
     /// What the plan's bindings can read under `/inputs`.

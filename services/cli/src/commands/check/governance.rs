@@ -113,6 +113,8 @@ pub(super) fn gate(line: Value) -> Verdict {
             Control::Ending => ControlState::Ending,
         },
         redispatch: false,
+        rehearsal: false,
+        guarded: false,
         now: call.now_unix_ms,
     };
     let snapshot = Snapshot {
@@ -132,7 +134,9 @@ pub(super) fn gate(line: Value) -> Verdict {
         GateVerdict::Kill(blame) => json!(blame.id()),
         GateVerdict::Pause { budget_id, .. } => json!(budget_id),
         GateVerdict::Throttle(throttled) => json!(throttled.bucket_id),
-        GateVerdict::Admit(_) | GateVerdict::Deny { .. } | GateVerdict::Hold { .. } => Value::Null,
+        GateVerdict::Admit(_) | GateVerdict::Simulate(_) | GateVerdict::Deny { .. } | GateVerdict::Hold { .. } => {
+            Value::Null
+        }
     };
     let (grant, ceiling) = if let GateVerdict::Admit(admissible) = &decision.verdict {
         (json!(admissible.grant.grant_id), json!(admissible.ceiling))

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use signalbox_domain::ids::RunId;
+use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::replay::ReplayError;
 use signalbox_domain::run::submission::SubmissionError;
@@ -51,6 +52,11 @@ fn errors() -> Vec<ApiError> {
         ApiError::CommandIdConflict("c".to_owned()),
         ApiError::ToolsNotConfigured(vec!["`memory.read`".to_owned()]),
         ApiError::ScopeMissing("tool:memory.read".to_owned()),
+        ApiError::Preflight(vec![Gap {
+            code: GapCode::ConsentRequired,
+            subject: "consent".to_owned(),
+            message: "confirm one".to_owned(),
+        }]),
         ApiError::Unsealable(SealError::NoKey),
         ApiError::Replay(ReplayError::NoSuchPoint),
         ApiError::Overloaded { retry_after_ms: 2_500 },

@@ -4,6 +4,7 @@ mod advisories;
 mod check;
 mod hostile;
 mod sample;
+mod stand_ins;
 mod tools;
 
 use std::collections::BTreeMap;
