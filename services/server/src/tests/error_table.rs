@@ -7,7 +7,10 @@ use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::switching::SwitchDenial;
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::{ApprovalId, BranchId, RunId};
+use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::json::{Limits, parse_strict};
+use signalbox_domain::mode::OverrideRejected;
+use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::evolve::FoldError;
 use signalbox_domain::run::replay::ReplayError;
@@ -70,7 +73,17 @@ fn errors() -> Vec<ApiError> {
     all.push(ApiError::Submission(submission::parse(plan).unwrap_err()));
     all.extend([
         ApiError::Submission(SubmissionError::UnknownMode("x".to_owned())),
-        ApiError::Submission(SubmissionError::ModeNotAvailable("deep".to_owned())),
+        ApiError::Submission(SubmissionError::Override(OverrideRejected::CostRaiseRejected {
+            wanted: Micros::units(501),
+            allowed: Micros::units(500),
+        })),
+        ApiError::Submission(SubmissionError::Override(OverrideRejected::LatencyRaiseRejected { wanted: 2, allowed: 1 })),
+        ApiError::Submission(SubmissionError::Override(OverrideRejected::ScoreLowerRejected {
+            wanted: Micros::ZERO,
+            allowed: Micros::units(1),
+        })),
+        ApiError::Submission(SubmissionError::BadInvocation { member: "tone", problem: "it is empty".to_owned() }),
+        ApiError::Submission(SubmissionError::UnknownSurface("x".to_owned())),
         ApiError::Submission(SubmissionError::SecretInId("the step")),
         ApiError::Submission(SubmissionError::BadBudget { index: 0, problem: "it is negative" }),
         ApiError::Switch(SwitchDenial::ReachMissing),
@@ -99,7 +112,12 @@ fn errors() -> Vec<ApiError> {
                 ApiError::ToolsNotConfigured(vec!["`memory.read`".to_owned(), "`web.fetch`".to_owned()])
             }
             ApiError::ToolsNotConfigured(_) => ApiError::ScopeMissing("tool:memory.read".to_owned()),
-            ApiError::ScopeMissing(_) => ApiError::CursorUnknown { after_seq: 9, last_seq: 3 },
+            ApiError::ScopeMissing(_) => ApiError::Preflight(vec![Gap {
+                code: GapCode::ConsentRequired,
+                subject: "consent".to_owned(),
+                message: "confirm one".to_owned(),
+            }]),
+            ApiError::Preflight(_) => ApiError::CursorUnknown { after_seq: 9, last_seq: 3 },
             ApiError::CursorUnknown { .. } => ApiError::OperatorsOnly("customer"),
             ApiError::OperatorsOnly(_) => ApiError::AboveStanding("the envelope of a run"),
             ApiError::AboveStanding(_) => ApiError::Contended,
@@ -140,9 +158,14 @@ fn every_error_carries_the_details_that_fit_it() {
                 assert!(bad.field_violations.iter().all(|violation| !violation.field.is_empty()), "{error:?}");
             }
             Code::FailedPrecondition => {
-                let failed =
-                    details.precondition_failure().unwrap_or_else(|| panic!("{error:?} fails no precondition"));
-                assert!(failed.violations.iter().all(|violation| violation.r#type == error.code()), "{error:?}");
+                let failed = details.precondition_failure().unwrap_or_else(|| panic!("{error:?} fails no precondition"));
+                // A preflight says each of its gaps by a code of its own.
+                let types: Vec<&str> = match &error {
+                    ApiError::Preflight(gaps) => gaps.iter().map(|gap| gap.code.code()).collect(),
+                    other => vec![other.code()],
+                };
+                let fits = |violation: &tonic_types::PreconditionViolation| types.contains(&violation.r#type.as_str());
+                assert!(failed.violations.iter().all(fits), "{error:?}");
             }
             Code::NotFound | Code::AlreadyExists => {
                 assert!(details.resource_info().is_some(), "{error:?} has no ResourceInfo");
