@@ -14,6 +14,7 @@ use signalbox_domain::governance::target::Target;
 use signalbox_domain::governance::throttle::BucketRule;
 use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::{ActorId, AgentId, BucketId, BudgetId, GrantId, RunId, RunKey, SwitchId, TenantId, ToolId};
+use signalbox_domain::invocation::ToneVerdict;
 use signalbox_domain::quantity::{BudgetCategory, Micros};
 use signalbox_domain::run::advance::advance;
 use signalbox_domain::run::append::{NewEvent, RunHead, stamp};
@@ -134,6 +135,8 @@ impl Place {
             unapproved: None,
             control: ControlState::None,
             redispatch: false,
+            rehearsal: false,
+            guarded: false,
             now: NOW,
         }
     }
@@ -268,7 +271,7 @@ impl History {
             };
             let output = StoredValue::Inline(json!({ "pad": "x".repeat(88) }));
             let result = CallResult { ending, measured: None, latency_ms: 1 };
-            let ended = Ended { call_id: prepared.call_id, result, stored_output: Some(output) };
+            let ended = Ended { call_id: prepared.call_id, result, stored_output: Some(output), tone: ToneVerdict::Pass };
             let (events, _) = settle(&writer.run, &ended, NOW);
             if n == calls / 2 {
                 let settled = events.first().ok_or("nothing was settled")?.event.clone();
@@ -341,6 +344,8 @@ fn next_call(run: &RunEnvelope) -> Result<(Prepared, Admissible), Failure> {
         unapproved: None,
         control: ControlState::None,
         redispatch: false,
+        rehearsal: false,
+        guarded: false,
         now: NOW,
     };
     let snapshot = Snapshot {
