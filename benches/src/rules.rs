@@ -271,7 +271,8 @@ impl History {
             };
             let output = StoredValue::Inline(json!({ "pad": "x".repeat(88) }));
             let result = CallResult { ending, measured: None, latency_ms: 1 };
-            let ended = Ended { call_id: prepared.call_id, result, stored_output: Some(output), tone: ToneVerdict::Pass };
+            let ended =
+                Ended { call_id: prepared.call_id, result, stored_output: Some(output), tone: ToneVerdict::Pass };
             let (events, _) = settle(&writer.run, &ended, NOW);
             if n == calls / 2 {
                 let settled = events.first().ok_or("nothing was settled")?.event.clone();

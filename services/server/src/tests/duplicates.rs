@@ -108,5 +108,8 @@ fn no_request_has_json_in_it_that_the_table_above_does_not_know() {
     }
     let answers = ["Run.", "RunEvent.", "Response."];
     bodies.retain(|body| !answers.iter().any(|answer| body.starts_with(answer) || body.contains(answer)));
-    assert_eq!(bodies, ["SubmitRunRequest.submission_json", "PreflightRunRequest.submission_json", "RetryWithChanges.overrides_json"]);
+    assert_eq!(
+        bodies,
+        ["SubmitRunRequest.submission_json", "PreflightRunRequest.submission_json", "RetryWithChanges.overrides_json"]
+    );
 }

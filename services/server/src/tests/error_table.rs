@@ -77,7 +77,10 @@ fn errors() -> Vec<ApiError> {
             wanted: Micros::units(501),
             allowed: Micros::units(500),
         })),
-        ApiError::Submission(SubmissionError::Override(OverrideRejected::LatencyRaiseRejected { wanted: 2, allowed: 1 })),
+        ApiError::Submission(SubmissionError::Override(OverrideRejected::LatencyRaiseRejected {
+            wanted: 2,
+            allowed: 1,
+        })),
         ApiError::Submission(SubmissionError::Override(OverrideRejected::ScoreLowerRejected {
             wanted: Micros::ZERO,
             allowed: Micros::units(1),
@@ -158,7 +161,8 @@ fn every_error_carries_the_details_that_fit_it() {
                 assert!(bad.field_violations.iter().all(|violation| !violation.field.is_empty()), "{error:?}");
             }
             Code::FailedPrecondition => {
-                let failed = details.precondition_failure().unwrap_or_else(|| panic!("{error:?} fails no precondition"));
+                let failed =
+                    details.precondition_failure().unwrap_or_else(|| panic!("{error:?} fails no precondition"));
                 // A preflight says each of its gaps by a code of its own.
                 let types: Vec<&str> = match &error {
                     ApiError::Preflight(gaps) => gaps.iter().map(|gap| gap.code.code()).collect(),
