@@ -55,7 +55,7 @@ impl Runs {
     }
 
     async fn preflight(&self, request: Request<v1::PreflightRunRequest>) -> Result<v1::PreflightRunResponse, Refusal> {
-        let caller = self.caller(request.metadata()).await?;
+        let caller = caller_of(&request)?;
         let submission = validate::submission(&request.get_ref().submission_json)?;
         Ok(convert::preflight(self.api.preflight(&caller, submission).await?))
     }

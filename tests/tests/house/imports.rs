@@ -38,7 +38,7 @@ const WIRE: [&str; 7] =
     [PROTO, TLS, "signalbox-server", "signalbox-tools", "signalbox", "signalbox-tests", "signalbox-benches"];
 
 /// Outside crates that only some of ours may know, by the beginning of their names.
-const CONFINED: [(&str, &[&str]); 12] = [
+const CONFINED: [(&str, &[&str]); 14] = [
     ("sqlx", &["signalbox-store"]),
     ("rusqlite", &["signalbox-store", "signalbox-benches"]),
     ("redis", &["signalbox-bus"]),

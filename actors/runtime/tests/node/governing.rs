@@ -13,7 +13,6 @@ use signalbox_domain::run::append::pending_of;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::acts::{Acts as _, AuditFilter};
-use signalbox_ports::clock::Clock as _;
 use signalbox_ports::memory::FakeTools;
 use signalbox_runtime::{ApiError, Caller, PutBudget};
 use std::time::Duration;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use signalbox_domain::dashboard::DashboardFilter;
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::RunId;
 use signalbox_domain::invocation::{InvocationPolicies, TenantRules, ToneVerdict};
@@ -13,7 +14,7 @@ use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{DecisionLabel, OutputKind};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::memory::FakeTools;
-use signalbox_runtime::{ApiError, Caller, Node, NodeConfig};
+use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, Whose};
 
 use crate::harness::{World, caller, chain, operator, step, submission, tool};
 
@@ -53,8 +54,7 @@ async fn gaps(world: &World, caller: &Caller, body: Value) -> Vec<&'static str> 
 }
 
 async fn runs(world: &World) -> usize {
-    let all = signalbox_ports::directory::RunFilter { limit: 10, ..Default::default() };
-    world.node.list(&operator(), all).await.unwrap().len()
+    world.node.list(&operator(), Whose::Own, DashboardFilter::default()).await.unwrap().rows.len()
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use signalbox_domain::quantity::{BudgetCategory, Micros};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::submission::parse;
 use signalbox_domain::run::verify::verify;
+use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{RandomIds, SystemClock};
@@ -72,7 +73,7 @@ impl Station {
     /// A node on any store.
     pub(crate) async fn over<S>(store: Arc<S>, blobs: Arc<dyn Blobs>, tools: Arc<FakeTools>) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts,
     {
         let ports = Ports {
             journal: store.clone(),
