@@ -68,6 +68,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Shows whom the server takes you for, and what you may do.
+    #[command(after_help = "Example:
+  signalbox whoami")]
     Whoami,
     /// Checks that a journal is whole: a run of the server by its id, or an exported file without any server.
     Verify(VerifyArgs),
@@ -243,7 +245,7 @@ mod tests {
                     })
                     .collect();
                 let words = line.split_whitespace().map(|word| match word {
-                    "RUN" | "CALL" | "APPROVAL" => ID,
+                    "RUN" | "CALL" | "APPROVAL" | "KEY" => ID,
                     word => word,
                 });
                 assert!(Cli::try_parse_from(words).is_ok(), "{example}");

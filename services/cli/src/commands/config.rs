@@ -180,7 +180,8 @@ fn flatten(path: &str, value: &Value, rows: &mut Vec<Row>) {
 fn masked(path: &str, value: &Value) -> String {
     let name = path.rsplit('.').next().unwrap_or(path).to_lowercase();
     let points = POINTERS.iter().any(|ending| name.ends_with(ending));
-    if !points && SECRET_WORDS.iter().any(|word| name.contains(word)) {
+    let is_text = matches!(value, Value::String(_) | Value::Array(_));
+    if is_text && !points && SECRET_WORDS.iter().any(|word| name.contains(word)) {
         return MASK.to_owned();
     }
     let text = match value {
@@ -242,6 +243,7 @@ mod tests {
         for (path, value) in [("secrets[0].secretId", "mail"), ("a.tokenFile", "t"), ("secrets[0].from.env", "MAIL")] {
             assert_eq!(masked(path, &Value::String(value.to_owned())), value, "{path}");
         }
+        assert_eq!(masked("identity.apiKeys", &Value::Boolean(true)), "true", "a yes or no is no secret");
         assert_eq!(masked_url("postgres://nonsense:FAKE@"), MASK);
     }
 }

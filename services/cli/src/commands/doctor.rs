@@ -158,7 +158,12 @@ fn configured(file: Option<&Path>) -> String {
 
 fn governance(config: &Config, file: Option<&Path>, data: &Path, checks: &mut Vec<Check>) {
     let listen = config.listen.unwrap_or(LISTEN_DEFAULT);
-    if listen.ip().is_loopback() {
+    if let Some(identity) = &config.identity {
+        let tokens = identity.issuer.as_ref().map(|issuer| format!("tokens of {issuer}"));
+        let keys = identity.api_keys.then(|| "API keys".to_owned());
+        let who: Vec<_> = tokens.into_iter().chain(keys).collect();
+        checks.push(Check::ok("identity", format!("lets in {}", who.join(" and "))));
+    } else if listen.ip().is_loopback() {
         checks.push(Check::warn(
             "identity",
             format!(
@@ -474,8 +479,12 @@ mod tests {
         let config =
             Config::parse("listen = \"0.0.0.0:1\"\n[[exemptions]]\nhost = \"a.example\"\ncidr = \"10.0.0.0/8\"")
                 .unwrap();
-        let mut checks = Vec::new();
-        governance(&config, None, Path::new("/nowhere"), &mut checks);
-        assert_eq!(states(&checks), [State::Fail, State::Warn]);
+        let of = |config: &Config| {
+            let mut checks = Vec::new();
+            governance(config, None, Path::new("/nowhere"), &mut checks);
+            states(&checks)
+        };
+        assert_eq!(of(&config), [State::Fail, State::Warn]);
+        assert_eq!(of(&Config::parse("listen = \"0.0.0.0:1\"\n[identity]\napiKeys = true").unwrap()), [State::Ok]);
     }
 }

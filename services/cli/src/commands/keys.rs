@@ -13,14 +13,20 @@ use crate::output::{Out, instant};
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
     /// Makes an API key for a machine and prints it, this once.
+    #[command(after_help = "Example:
+  signalbox keys create --name nightly-import --scope tool:web.fetch --days 30")]
     Create(CreateArgs),
     /// Lists API keys, the newest first.
+    #[command(after_help = "Example:
+  signalbox keys list --all")]
     List {
         /// Also those that have expired or were revoked.
         #[arg(long)]
         all: bool,
     },
     /// Takes an API key back, for good: five seconds later at most nobody comes in with it.
+    #[command(after_help = "Example:
+  signalbox keys revoke KEY")]
     Revoke {
         /// The key.
         id: Uuid,

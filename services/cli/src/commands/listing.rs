@@ -83,6 +83,8 @@ pub(crate) struct CountArgs {
 
 /// `dashboard`.
 #[derive(Debug, Args)]
+#[command(after_help = "Example:
+  signalbox dashboard")]
 pub(crate) struct DashboardArgs {
     /// Whose runs.
     #[command(flatten)]
