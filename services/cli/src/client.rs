@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use signalbox_domain::ids::TenantId;
 use signalbox_proto::client::{ANSWER_BYTES_MAX, ClientError, ClientFiles, Connect, Wire};
 use signalbox_proto::v1::dashboard_service_client::DashboardServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
@@ -46,7 +47,7 @@ pub(crate) struct Connection {
     #[arg(long, global = true, env = "SIGNALBOX_TOKEN_FILE", hide_env = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The tenant that is spoken for; only a platform operator may.
-    #[arg(long, global = true, env = "SIGNALBOX_TENANT", hide_env = true, value_name = "TENANT")]
+    #[arg(long, global = true, env = "SIGNALBOX_TENANT", hide_env = true, value_name = "TENANT", value_parser = tenant)]
     pub(crate) tenant: Option<String>,
     /// The authorities that are trusted instead of the system's, as PEM.
     #[arg(long, global = true, env = "SIGNALBOX_CA", hide_env = true, value_name = "FILE")]
@@ -171,6 +172,11 @@ impl Connection {
         let (ca, cert, key) = (self.ca.clone(), self.client_cert.clone(), self.client_key.clone());
         Ok(connect.tls(ClientFiles { ca, cert, key }))
     }
+}
+
+/// A tenant's id as it is said, so that a wrong one is found out before anybody is asked.
+fn tenant(text: &str) -> Result<String, String> {
+    TenantId::new(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn read(flag: &str, path: &Path) -> Result<String, Failure> {

@@ -59,6 +59,10 @@ fn migrating_makes_a_store_and_does_nothing_to_one_that_is_there() {
     let data = tempfile::TempDir::new().unwrap();
     for _ in 0..2 {
         let said = run(signalbox().args(["--output", "json", "migrate", "--data"]).arg(data.path()));
-        assert_eq!((said.exit, said.json()), (0, json!({ "schemaVersion": 3 })), "{said:?}");
+        assert_eq!(
+            (said.exit, said.json()),
+            (0, json!({ "schemaVersion": signalbox_store::SCHEMA_VERSION })),
+            "{said:?}"
+        );
     }
 }
