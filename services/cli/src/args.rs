@@ -200,7 +200,6 @@ mod tests {
             "signalbox keys create".to_owned(),
             "signalbox keys create --name loader --days 367".to_owned(),
             "signalbox whoami --token t".to_owned(),
-            "signalbox whoami --tenant ../x".to_owned(),
             "signalbox store".to_owned(),
             "signalbox store accept-rollback --yes".to_owned(),
             "signalbox check weather".to_owned(),

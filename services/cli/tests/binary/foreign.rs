@@ -41,7 +41,7 @@ const NOT_SERVED: [&str; 1] = ["ToolExecutor"];
 /// Every call of every service that is served, by name, out of the list of what was promised.
 fn served() -> BTreeSet<String> {
     let lock = std::fs::read_to_string(signalbox_tests::root().join("proto/signalbox.v1.lock")).unwrap();
-    let named = |line: &str| Some(line.strip_prefix("rpc signalbox.v1.")?.split_once(':')?.0.to_owned());
+    let named = |line: &str| Some(line.strip_prefix("rpc signalbox.v1.")?.split_once(':')?.0.replace('/', "."));
     lock.lines().filter_map(named).filter(|name| !NOT_SERVED.iter().any(|service| name.starts_with(service))).collect()
 }
 
