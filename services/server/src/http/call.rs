@@ -90,6 +90,15 @@ impl Query {
     pub(crate) fn all(&self, name: &str) -> Vec<String> {
         self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| value.clone()).collect()
     }
+    /// Yes or no, if it was given.
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Refusal> {
+        match self.0.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str()) {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(_) => Err(bad("field-invalid", name, format!("`{name}` must be `true` or `false`"))),
+        }
+    }
     /// A whole number that is not negative, if it was given.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         match self.0.iter().find(|(known, _)| known == name) {

@@ -6,7 +6,7 @@ use super::call::{Answered, Call};
 use super::shapes::{
     ApprovalList, ChooseBranchRequest, ControlRequest, DecideRequest, Decided, EndOfEvents, Event, ExecuteRequest,
     Explained, ForkRequest, ProgressLine, QuestionView, Replay, RetryRequest, Run, RunPage, SteeredRun, StepRequest,
-    SubmitRequest, SubmittedRun,
+    SubmitRequest, SubmittedRun, ToldEvent,
 };
 use super::{approvals, events, execute, openapi, runs};
 use crate::api::ErrorKind::{
@@ -56,6 +56,12 @@ pub(super) struct Parameter {
 impl Parameter {
     const fn text(name: &'static str, about: &'static str) -> Self {
         Self { name, kind: "string", repeated: false, required: false, about }
+    }
+    const fn texts(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: "string", repeated: true, required: false, about }
+    }
+    const fn flag(name: &'static str, about: &'static str) -> Self {
+        Self { name, kind: "boolean", repeated: false, required: false, about }
     }
     const fn number(name: &'static str, about: &'static str) -> Self {
         Self { name, kind: "integer", repeated: false, required: false, about }
@@ -233,14 +239,22 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         query: &[
-            Parameter {
-                name: "status",
-                kind: "string",
-                repeated: true,
-                required: false,
-                about: "Only runs of this status; may stand several times.",
-            },
+            Parameter::texts("status", "Only runs of this status; may stand several times."),
             Parameter::text("pipelineId", "Only instances of this pipeline."),
+            Parameter::text("agentId", "Only runs led by this agent. Not for customers, as are `family`, `costBand` and `text`."),
+            Parameter::text("family", "Only runs led by an agent of this family."),
+            Parameter::texts("bucket", "Only runs in this bucket; may stand several times."),
+            Parameter::texts("costBand", "Only runs in this band of cost; may stand several times."),
+            Parameter::texts("latencyBand", "Only runs in this band of latency; may stand several times."),
+            Parameter::number("startedAfterUnixMs", "Only runs accepted at this instant or later."),
+            Parameter::number("startedBeforeUnixMs", "Only runs accepted before this instant."),
+            Parameter::flag("hasWarnings", "Only runs with, or without, warnings. For operators."),
+            Parameter::text(
+                "text",
+                "Only runs with this text among their ids, their inputs' beginning, or the words they ended with.",
+            ),
+            Parameter::text("tenantId", "Runs of this tenant. Another than the caller's is for operators of the installation."),
+            Parameter::flag("allTenants", "Runs of all tenants. For operators of the installation."),
             Parameter::number("pageSize", "Most runs on the page: 50 if left out, at most 200."),
             Parameter::text("pageToken", "From the last page; left out: the first."),
         ],
@@ -431,4 +445,4 @@ pub(super) static OPERATIONS: &[Operation] = &[
 ];
 
 /// What streams carry beside what their operation names.
-pub(super) const STREAMED: &[SchemaOf] = &[schema_of::<ProgressLine>, schema_of::<EndOfEvents>];
+pub(super) const STREAMED: &[SchemaOf] = &[schema_of::<ToldEvent<'_>>, schema_of::<ProgressLine>, schema_of::<EndOfEvents>];

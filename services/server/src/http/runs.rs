@@ -6,24 +6,25 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use futures::stream;
 use serde_json::Value;
-use signalbox_domain::dashboard::DashboardFilter;
-use signalbox_domain::ids::{PipelineId, RunId};
+use signalbox_domain::ids::RunId;
 use signalbox_domain::run::chain::EventHash;
 use signalbox_domain::run::decide::RunCommand;
 use signalbox_domain::run::event::Overrides;
 use signalbox_domain::run::export::{FORMAT, Head, Line, Tail};
 use signalbox_domain::run::submission::{self, Submission};
+use signalbox_proto::v1;
 
-use super::call::{Answered, Call, json};
+use super::call::{Answered, Call, Query, json};
 use super::shapes::{
     ChooseBranchRequest, ControlRequest, Explained, ForkRequest, Replay, RetryRequest, RunPage, StepRequest,
     SubmittedRun,
 };
 use super::{idempotency, problem, read, views};
-use crate::api::{ApiError, Caller, Submitted, Whose};
+use crate::api::{ApiError, Caller, Submitted};
 use crate::asks::explained as explained_of;
 use crate::errors::{DETAIL_FIELD, Refusal};
-use crate::validate::{self, PAGE_SIZE_MAX, Steering, bad};
+use crate::listing::Listing;
+use crate::validate::{self, Steering, bad};
 
 /// The route under which idempotency keys of submissions count.
 const SUBMIT_ROUTE: &str = "POST /v1/runs";
@@ -83,17 +84,38 @@ pub(crate) fn submitted(mut value: Value) -> Result<(Option<RunId>, Submission),
 pub(super) fn list(call: Call) -> Answered {
     Box::pin(async move {
         let caller = call.caller()?;
-        let asked = call.query.number("pageSize")?.unwrap_or(0);
-        let size = validate::page_size(u32::try_from(asked).unwrap_or(PAGE_SIZE_MAX + 1))?;
-        let status = validate::statuses(&call.query.all("status"))?;
-        let pipeline_id: Option<PipelineId> = validate::optional_id("pipelineId", call.query.text("pipelineId"))?;
-        let filter = DashboardFilter { status, pipeline_id, limit: size, ..DashboardFilter::default() };
-        let (rows, next) = call.runs.page(&caller, Whose::Own, filter, call.query.text("pageToken")).await?;
+        let Listing { whose, filter } = Listing::read(listed(&call.query)?)?;
+        let (rows, next) = call.runs.page(&caller, whose, filter, call.query.text("pageToken")).await?;
         let next_page_token = Some(next).filter(|token| !token.is_empty());
         json(
             StatusCode::OK,
             &RunPage { runs: rows.iter().map(|row| views::row(row, &caller)).collect(), next_page_token },
         )
+    })
+}
+
+// The same request as over gRPC, so that a filter means the same on both edges.
+fn listed(query: &Query) -> Result<v1::ListRunsRequest, Refusal> {
+    let instant = |name: &str| -> Result<Option<i64>, Refusal> {
+        let far = |_| bad("field-invalid", name, format!("`{name}` lies too far in the future"));
+        query.number(name)?.map(|ms| i64::try_from(ms).map_err(far)).transpose()
+    };
+    Ok(v1::ListRunsRequest {
+        status: query.all("status"),
+        pipeline_id: query.text("pipelineId").to_owned(),
+        page_size: u32::try_from(query.number("pageSize")?.unwrap_or(0)).unwrap_or(u32::MAX),
+        page_token: String::new(),
+        agent_id: query.text("agentId").to_owned(),
+        family: query.text("family").to_owned(),
+        bucket: query.all("bucket"),
+        cost_band: query.all("costBand"),
+        latency_band: query.all("latencyBand"),
+        started_after_unix_ms: instant("startedAfterUnixMs")?,
+        started_before_unix_ms: instant("startedBeforeUnixMs")?,
+        has_warnings: query.flag("hasWarnings")?,
+        text: query.text("text").to_owned(),
+        tenant_id: query.text("tenantId").to_owned(),
+        all_tenants: query.flag("allTenants")?.unwrap_or(false),
     })
 }
 

@@ -143,18 +143,39 @@ pub(crate) struct Run {
     pub(crate) run_id: String,
     /// One of the eleven statuses, such as `awaiting_approval`.
     pub(crate) status: String,
-    /// The lead agent.
-    pub(crate) root_agent_id: String,
+    /// The tenant.
+    pub(crate) tenant_id: String,
+    /// The lead agent. Not for customers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) root_agent_id: Option<String>,
+    /// The family of the lead agent. Not for customers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) family: Option<String>,
     /// The pipeline it is an instance of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pipeline_id: Option<String>,
     /// Microseconds since the Unix epoch.
     pub(crate) submitted_at_unix_micros: i64,
+    /// When it was over, in microseconds since the Unix epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_at_unix_micros: Option<i64>,
     /// The last event.
     pub(crate) last_seq: u64,
-    /// What it has cost, in cost units with at most six places.
-    #[schemars(with = "f64")]
-    pub(crate) total_cost_units: Micros,
+    /// Where it is shown on a board, such as `running`.
+    pub(crate) bucket: String,
+    /// What it has cost, in cost units with at most six places. Not for customers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
+    pub(crate) total_cost_units: Option<Micros>,
+    /// In which band its cost lies. Not for customers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost_band: Option<String>,
+    /// How long it has taken, in milliseconds.
+    pub(crate) latency_ms: u64,
+    /// In which band that lies.
+    pub(crate) latency_band: String,
+    /// True if there is something an operator should look at; told to operators alone.
+    pub(crate) has_warnings: bool,
     /// Finished steps of all, in percent.
     pub(crate) percent: u32,
     /// What is waited for.

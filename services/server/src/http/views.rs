@@ -17,16 +17,26 @@ use crate::{convert, listing};
 /// A run in a list: without its envelope, and for customers without agent and cost.
 pub(super) fn row(entry: &DashboardEntry, caller: &Caller) -> Run {
     let shown = listing::row(entry, caller.actor.role);
+    // What is not for customers is left out here, where gRPC sends nothing.
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
     Run {
         run_id: shown.run_id,
         status: shown.status,
-        root_agent_id: shown.root_agent_id,
-        pipeline_id: entry.pipeline_id.as_ref().map(ToString::to_string),
+        tenant_id: shown.tenant_id,
+        total_cost_units: (!shown.root_agent_id.is_empty()).then_some(Micros(shown.total_cost_micros)),
+        root_agent_id: given(shown.root_agent_id),
+        family: given(shown.family),
+        pipeline_id: given(shown.pipeline_id),
         submitted_at_unix_micros: shown.submitted_at_unix_micros,
+        ended_at_unix_micros: shown.ended_at_unix_micros,
         last_seq: shown.last_seq,
-        total_cost_units: Micros(shown.total_cost_micros),
+        bucket: shown.bucket,
+        cost_band: given(shown.cost_band),
+        latency_ms: shown.latency_ms,
+        latency_band: shown.latency_band,
+        has_warnings: shown.has_warnings,
         percent: shown.percent,
-        waiting_for: Some(shown.waiting_for).filter(|waits| !waits.is_empty()),
+        waiting_for: given(shown.waiting_for),
         closed: shown.closed,
         envelope: None,
     }
