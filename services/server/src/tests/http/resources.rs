@@ -221,3 +221,29 @@ async fn a_foreign_id_answers_byte_for_byte_like_a_missing_one_on_every_route() 
     assert_eq!(seen[0], seen[1]);
     assert!(seen[0].iter().all(|(status, ..)| *status == 404), "{:?}", seen[0]);
 }
+
+#[tokio::test]
+async fn a_list_is_filtered_as_over_grpc_and_filters_that_make_no_sense_are_refused() {
+    let fixture = with_a_run().await;
+    let target = "/v1/runs?agentId=ref.research&bucket=running&costBand=free&hasWarnings=true&startedAfterUnixMs=5&text=x";
+    let listed = get(fixture.address, target).await;
+    assert!(listed.status == 200 || listed.field() == "costBand", "{}", listed.text());
+    for (query, field) in [
+        ("bucket=nowhere", "bucket"),
+        ("costBand=nowhere", "costBand"),
+        ("latencyBand=nowhere", "latencyBand"),
+        ("hasWarnings=perhaps", "hasWarnings"),
+        ("startedAfterUnixMs=x", "startedAfterUnixMs"),
+        ("startedBeforeUnixMs=18446744073709551615", "startedBeforeUnixMs"),
+        ("tenantId=acme&allTenants=true", "tenantId"),
+        ("agentId=no%20spaces", "agentId"),
+    ] {
+        let refused = get(fixture.address, &format!("/v1/runs?{query}")).await;
+        assert_eq!((refused.status, refused.field().as_str()), (400, field), "{query}: {}", refused.text());
+    }
+    // What is not for customers is left out, not sent empty.
+    let told = ask(fixture.address, "GET", &at(1, ""), &[("role", "customer")]).await.json();
+    for field in ["rootAgentId", "family", "totalCostUnits", "costBand", "envelope"] {
+        assert!(told.get(field).is_none(), "{field}");
+    }
+}
