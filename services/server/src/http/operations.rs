@@ -241,7 +241,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
         query: &[
             Parameter::texts("status", "Only runs of this status; may stand several times."),
             Parameter::text("pipelineId", "Only instances of this pipeline."),
-            Parameter::text("agentId", "Only runs led by this agent. Not for customers, as are `family`, `costBand` and `text`."),
+            Parameter::text(
+                "agentId",
+                "Only runs led by this agent. Not for customers, as are `family`, `costBand` and `text`.",
+            ),
             Parameter::text("family", "Only runs led by an agent of this family."),
             Parameter::texts("bucket", "Only runs in this bucket; may stand several times."),
             Parameter::texts("costBand", "Only runs in this band of cost; may stand several times."),
@@ -253,7 +256,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
                 "text",
                 "Only runs with this text among their ids, their inputs' beginning, or the words they ended with.",
             ),
-            Parameter::text("tenantId", "Runs of this tenant. Another than the caller's is for operators of the installation."),
+            Parameter::text(
+                "tenantId",
+                "Runs of this tenant. Another than the caller's is for operators of the installation.",
+            ),
             Parameter::flag("allTenants", "Runs of all tenants. For operators of the installation."),
             Parameter::number("pageSize", "Most runs on the page: 50 if left out, at most 200."),
             Parameter::text("pageToken", "From the last page; left out: the first."),
@@ -445,4 +451,5 @@ pub(super) static OPERATIONS: &[Operation] = &[
 ];
 
 /// What streams carry beside what their operation names.
-pub(super) const STREAMED: &[SchemaOf] = &[schema_of::<ToldEvent<'_>>, schema_of::<ProgressLine>, schema_of::<EndOfEvents>];
+pub(super) const STREAMED: &[SchemaOf] =
+    &[schema_of::<ToldEvent<'_>>, schema_of::<ProgressLine>, schema_of::<EndOfEvents>];

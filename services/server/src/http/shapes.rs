@@ -161,7 +161,7 @@ pub(crate) struct Run {
     pub(crate) ended_at_unix_micros: Option<i64>,
     /// The last event.
     pub(crate) last_seq: u64,
-    /// Where it is shown on a board, such as `running`.
+    /// Where it is shown on a board, such as `in-flight`.
     pub(crate) bucket: String,
     /// What it has cost, in cost units with at most six places. Not for customers.
     #[serde(skip_serializing_if = "Option::is_none")]

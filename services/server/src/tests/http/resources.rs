@@ -225,9 +225,13 @@ async fn a_foreign_id_answers_byte_for_byte_like_a_missing_one_on_every_route() 
 #[tokio::test]
 async fn a_list_is_filtered_as_over_grpc_and_filters_that_make_no_sense_are_refused() {
     let fixture = with_a_run().await;
-    let target = "/v1/runs?agentId=ref.research&bucket=running&costBand=free&hasWarnings=true&startedAfterUnixMs=5&text=x";
+    let target =
+        "/v1/runs?agentId=ref.research&bucket=in-flight&costBand=free&hasWarnings=true&startedAfterUnixMs=5&text=x";
     let listed = get(fixture.address, target).await;
-    assert!(listed.status == 200 || listed.field() == "costBand", "{}", listed.text());
+    assert_eq!(listed.status, 200, "{}", listed.text());
+    let (_, filter) = fixture.node.filters().pop().unwrap();
+    assert_eq!((filter.has_warnings, filter.text.as_deref()), (Some(true), Some("x")));
+    assert_eq!((filter.bucket.len(), filter.cost_band.len()), (1, 1));
     for (query, field) in [
         ("bucket=nowhere", "bucket"),
         ("costBand=nowhere", "costBand"),
