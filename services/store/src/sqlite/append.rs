@@ -1,7 +1,7 @@
 //! Appending a batch: load the rows it touches, judge each entry, write what comes back, in one transaction.
 //!
-//! All of it happens on the journal's own thread, with statements that are prepared once: a statement costs a few
-//! microseconds there, and nothing waits between two of them. If one fails for a reason that lies in what is written, the
+//! All of it happens on the journal's own thread, with statements that are prepared once: there is neither
+//! a message nor parsing between two of them. If one fails for a reason that lies in what is written, the
 //! batch is split and tried again until the bad entry stands alone.
 
 use rusqlite::{Row, params};
