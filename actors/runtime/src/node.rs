@@ -344,21 +344,32 @@ impl NodeHandle {
             projection: projection(&envelope),
             owner: Some(self.inner.node),
         };
-        let created = self.inner.shared.store.create(new).await;
-        if let Err(StoreError::Unknown(_)) = &created {
-            // It may be there, and then it is this node's, and nobody else's while this one lives.
-            let _ = self.inner.runs.cast(runs::Msg::Poke(run_key));
-        }
-        let created = created?;
-        if let Created::New { head, events } = &created {
-            let head = Box::new(head.clone());
-            let _ = self.inner.runs.cast(match fold(events) {
-                Ok(run) => runs::Msg::Born(head, Box::new(run)),
-                // Reading it says what is wrong.
-                Err(_) => runs::Msg::Own(head),
-            });
-        }
+        // In a task of its own: whoever asked may hang up, and a run that is in the store must still be taken up.
+        let node = self.clone();
+        let created = tokio::spawn(async move { node.create_and_own(new).await }).await;
+        let created = created.map_err(|error| ApiError::Internal(format!("creating the run failed: {error}")))??;
         Ok((created, envelope.status))
+    }
+
+    async fn create_and_own(&self, new: NewRun) -> Result<Created, StoreError> {
+        let run_key = new.run_key;
+        let created = self.inner.shared.store.create(new).await;
+        match &created {
+            Ok(Created::New { head, events }) => {
+                let head = Box::new(head.clone());
+                let _ = self.inner.runs.cast(match fold(events) {
+                    Ok(run) => runs::Msg::Born(head, Box::new(run)),
+                    // Reading it says what is wrong.
+                    Err(_) => runs::Msg::Own(head),
+                });
+            }
+            // It may be there, and then it is this node's, and nobody else's while this one lives.
+            Err(StoreError::Unknown(_)) => {
+                let _ = self.inner.runs.cast(runs::Msg::Poke(run_key));
+            }
+            Ok(Created::Exists(_)) | Err(_) => {}
+        }
+        created
     }
 
     /// One run as it stands.

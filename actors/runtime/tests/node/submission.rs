@@ -48,3 +48,16 @@ async fn a_missing_tool_comes_before_a_missing_scope_and_leaves_no_run() {
     assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
     assert_eq!(world.tools.count(&tool("generate.audio")), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_submitter_hangs_up_is_taken_up_all_the_same() {
+    let world = World::new().await;
+    let (id, asks) = (RunId::new(uuid::Uuid::now_v7()), operator());
+    let body = json!({ "rootAgentId": "ref.course-generation", "plan": chain("memory.read", 1) });
+    // Looked at once, and then dropped wherever it waits.
+    let submitting = world.node.submit(&asks, Some(id), submission(&body));
+    let hung_up = tokio::time::timeout(std::time::Duration::ZERO, submitting).await;
+    assert!(hung_up.is_err(), "it was not dropped in the middle");
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    assert_eq!(world.until_closed(id).await.status, RunStatus::Completed);
+}

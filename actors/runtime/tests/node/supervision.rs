@@ -213,14 +213,18 @@ impl Journal for Unreadable {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_cannot_be_read_when_it_is_taken_up_is_read_again_until_it_can() {
+    let mut world = World::with(FakeTools::new([tool("memory.read")]), |_| {}).await;
+    world.tools.set_permits(&tool("memory.read"), 0);
+    let run = world.submit(chain("memory.read", 2)).await;
     let reading_fails = Arc::new(AtomicBool::new(true));
     let fails = reading_fails.clone();
-    let world = World::with(FakeTools::new([tool("memory.read")]), move |ports| {
+    // A new run need not be read; one that another node has begun must be.
+    let unreadable = move |ports: &mut signalbox_runtime::Ports| {
         let inner = ports.journal.clone();
         ports.journal = Arc::new(Unreadable { inner, reading_fails: fails, writing_fails: Arc::default() });
-    })
-    .await;
-    let run = world.submit(chain("memory.read", 2)).await;
+    };
+    world.crash_and_come_back_with(unreadable).await;
+    world.tools.set_permits(&tool("memory.read"), 8);
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(world.tools.calls().is_empty());
     reading_fails.store(false, Ordering::SeqCst);

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::identity::Guarded;
 
 /// Calls that name nothing that could be another tenant's, or name what is the caller's own choice.
-const NAMES_NOTHING: [&str; 15] = [
+const NAMES_NOTHING: [&str; 16] = [
     "DashboardService.CountRuns",
     "DashboardService.GetSnapshot",
     "GovernanceService.ArmSwitch",
@@ -31,6 +31,7 @@ const NAMES_NOTHING: [&str; 15] = [
     "IdentityService.WhoAmI",
     "RunService.ListApprovals",
     "RunService.ListRuns",
+    "RunService.PreflightRun",
     // Two tenants may choose the same id (OVL-014).
     "RunService.SubmitRun",
 ];

@@ -66,7 +66,7 @@ fn parsed(answer: &(u16, String)) -> Value {
 }
 
 fn job() -> Value {
-    json!({"rootAgentId": "ref.drafting", "plan": [
+    json!({"rootAgentId": "ref.course-generation", "plan": [
         {"stepId": "read", "kind": "tool", "toolId": "memory.read", "args": {"key": "draft"}},
         {"stepId": "gate", "kind": "approval", "prompt": "Keep it?", "dependsOnStepIds": ["read"]},
         {"stepId": "keep", "kind": "tool", "toolId": "memory.write", "approvedBy": "gate",
@@ -133,7 +133,7 @@ fn a_job_is_submitted_watched_to_its_end_and_approved_on_the_way() {
 #[test]
 fn the_front_door_executes_a_plan_waits_for_its_end_and_replays_it() {
     let server = Server::start();
-    let body = json!({"runId": RUN, "tenantId": "default", "rootAgentId": "ref.drafting", "plan": [
+    let body = json!({"runId": RUN, "tenantId": "default", "rootAgentId": "ref.course-generation", "plan": [
         {"toolId": "memory.write", "args": {"key": "k", "value": 7}},
         {"toolId": "memory.read", "args": {"key": "k"}},
     ]});

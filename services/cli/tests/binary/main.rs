@@ -22,3 +22,4 @@ mod secrets;
 mod serving;
 mod store_tools;
 mod switches;
+mod tls;

@@ -145,7 +145,7 @@ async fn every_senseless_budget_is_refused_with_its_code() {
     let table = [
         ("\"limit\":10", "\"limit\":-1", "budget-limit-negative"),
         ("\"limit\":10", "\"limit\":0.0000001", "budget-invalid"),
-        ("\"limit\":10", "\"limit\":1e300", "budget-invalid"),
+        ("\"limit\":10", "\"limit\":1e300", "number-not-exact"),
         ("\"limit\":10", "\"limit\":99999999999999999999", "number-not-exact"),
         ("\"limit\":10", "\"limit\":\"ten\"", "budget-invalid"),
         ("\"limit\":10", "\"limit\":10,\"limit\":20", "json-duplicate-key"),
