@@ -360,8 +360,9 @@ fn next_call(run: &RunEnvelope) -> Result<(Prepared, Admissible), Failure> {
         exempt: &[],
         secrets: &[],
     };
-    match gate(&attempt, &snapshot).verdict {
-        Verdict::Admit(admissible) => Ok((prepared, *admissible)),
-        other => Err(format!("the call is not admitted: {}", other.outcome()).into()),
-    }
+    let verdict = gate(&attempt, &snapshot).verdict;
+    let Verdict::Admit(admissible) = verdict else {
+        return Err(format!("the call is not admitted: {}", verdict.outcome()).into());
+    };
+    Ok((prepared, *admissible))
 }

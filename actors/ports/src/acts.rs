@@ -27,6 +27,7 @@ pub const AUDIT_BODY_BYTES_MAX: usize = 1 << 20;
 
 /// What an act does to the rules.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one is made for each act of a person, and handed on once")]
 pub enum Effect {
     /// A governance change, with an epoch of its own.
     Change(GovernanceChange),

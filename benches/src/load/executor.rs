@@ -77,7 +77,6 @@ pub async fn serve(payload: usize) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     writeln!(out, "{}", json!({ "listen": listener.local_addr()? }))?;
     out.flush()?;
-    drop(out);
     serve_on(listener, NoOp { answer: answer(payload), takes: Duration::ZERO, books: None }).await
 }
 

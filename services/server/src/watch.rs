@@ -102,7 +102,7 @@ fn visible(item: WatchItem, subscriber: &Caller) -> Option<WatchItem> {
         WatchItem::Event(event) if reader.sees() == Visibility::Customer => {
             Some(WatchItem::Told { event, summary: None })
         }
-        item => Some(item),
+        item @ (WatchItem::Event(_) | WatchItem::Told { .. } | WatchItem::Progress { .. }) => Some(item),
     }
 }
 

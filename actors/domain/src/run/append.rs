@@ -421,12 +421,9 @@ pub fn stamp(head: &mut RunHead, now: UnixMicros, new: &NewEvent) -> StoredEvent
 }
 
 /// True for what lets a call be handed out. One that a stand-in answers never is (I12).
-const fn admits(event: &RunEvent) -> bool {
-    match event {
-        RunEvent::CallPending(pending) => !pending.simulated,
-        RunEvent::CallRedispatched { .. } => true,
-        _ => false,
-    }
+fn admits(event: &RunEvent) -> bool {
+    matches!(event, RunEvent::CallPending(pending) if !pending.simulated)
+        || matches!(event, RunEvent::CallRedispatched { .. })
 }
 
 /// A pending call's record, for callers that hold the event.

@@ -12,7 +12,7 @@ use crate::mode::REHEARSAL_APPROVAL_REASON;
 use crate::run::append::{NewEvent, OpenApproval};
 use crate::run::approvers::Approvers;
 use crate::run::call;
-use crate::run::decide::Denial;
+use crate::run::decide::{Context, Denial};
 use crate::run::envelope::{ApprovalRecord, RunEnvelope, RunToolCallRecord};
 use crate::run::event::{ApprovalDecision, ApprovalReason, ApprovalRequested, GuardedAction, RunEvent, StoredValue};
 use crate::run::plan::{APPROVAL_TTL_SECONDS_DEFAULT, ApprovalRequirement, Step, StepKind};
@@ -198,21 +198,27 @@ pub fn objection(run: &RunEnvelope, step: &Step, args_hash: &str) -> Option<Stri
     ))
 }
 
+/// What somebody answers to a question.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<'a> {
+    /// The question.
+    pub approval_id: ApprovalId,
+    /// Yes, no, or skip.
+    pub decision: ApprovalDecision,
+    /// Why.
+    pub reason: &'a str,
+    /// What was seen, if that is said.
+    pub subject_digest: Option<&'a str>,
+}
+
 /// An answer, checked: the question is open, the answer fits it, the decider may decide, and it is about what was seen.
-pub fn decided(
-    run: &RunEnvelope,
-    approval_id: ApprovalId,
-    decision: ApprovalDecision,
-    reason: &str,
-    subject_digest: Option<&str>,
-    actor: &Actor,
-    scopes: &[String],
-    now: UnixMs,
-) -> Result<NewEvent, Denial> {
+pub fn decided(run: &RunEnvelope, answer: Answer<'_>, context: &Context) -> Result<NewEvent, Denial> {
+    let Answer { approval_id, decision, reason, subject_digest } = answer;
+    let Context { actor, scopes, .. } = context;
     let approval =
         run.approvals.iter().find(|a| a.approval_id == approval_id).ok_or(Denial::NoSuchApproval(approval_id))?;
     // A run that is over stands still: what its end found open was not too late, and is moot.
-    let now = run.finished_at.map_or(now, |at| at.ms());
+    let now = run.finished_at.map_or(context.now, |at| at.ms());
     if approval.decision.is_some() || now >= approval.expires_at_unix_ms {
         return Err(Denial::ApprovalClosed(approval_id));
     }

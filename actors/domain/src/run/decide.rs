@@ -278,17 +278,11 @@ pub fn decide(run: &RunEnvelope, command: &RunCommand, context: &Context) -> Res
         return Err(Denial::ReasonTooLong);
     }
     match command {
-        RunCommand::DecideApproval { approval_id, decision, reason, subject_digest } => approval::decided(
-            run,
-            *approval_id,
-            *decision,
-            reason,
-            subject_digest.as_deref(),
-            &context.actor,
-            &context.scopes,
-            context.now,
-        )
-        .map(|event| vec![event]),
+        RunCommand::DecideApproval { approval_id, decision, reason, subject_digest } => {
+            let subject_digest = subject_digest.as_deref();
+            let answer = approval::Answer { approval_id: *approval_id, decision: *decision, reason, subject_digest };
+            approval::decided(run, answer, context).map(|event| vec![event])
+        }
         RunCommand::Pause { .. }
         | RunCommand::Resume { .. }
         | RunCommand::Cancel { .. }

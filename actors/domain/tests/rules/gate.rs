@@ -699,9 +699,10 @@ fn a_rehearsal_is_stopped_by_switches_scopes_and_ceilings_like_any_run() {
 fn what_a_rehearsal_really_does_stands_on_no_budget_that_runs_share() {
     let mut looks = case();
     looks.shared.push(metered(budget("shared", 100), 0, 0));
-    let held = |case: &Case| match case.decide().verdict {
-        Verdict::Admit(admissible) => admissible.reservations.len(),
-        other => panic!("{other:?}"),
+    let held = |case: &Case| {
+        let verdict = case.decide().verdict;
+        let Verdict::Admit(admissible) = verdict else { panic!("{verdict:?}") };
+        admissible.reservations.len()
     };
     assert_eq!(held(&looks), 1);
     looks.rehearsal = true;

@@ -230,7 +230,7 @@ async fn get(mut client: Governance, id: String, out: &mut Out) -> Result<(), Fa
     let text = |field: &str| match &rule[field] {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => other.to_string(),
     };
     let time = |seconds: i64| if seconds == 0 { String::new() } else { instant(seconds.saturating_mul(1_000_000)) };
     out.fields(&[

@@ -38,9 +38,11 @@ pub(super) async fn value(headers: &HeaderMap, body: Body) -> Result<Value, Refu
 
 /// JSON of any bytes: size, depth, duplicate keys, text that is none and numbers that a double cannot hold are refused.
 pub(crate) fn parsed(bytes: &[u8]) -> Result<Value, Refusal> {
-    json::parse_strict(bytes, Limits::DEFAULT).map_err(|error| match error {
-        JsonError::TooLarge { .. } => Refusal::new(ErrorKind::Invalid, error.code(), error.to_string()),
-        error => bad(error.code(), BODY, error.to_string()),
+    json::parse_strict(bytes, Limits::DEFAULT).map_err(|error| {
+        if matches!(error, JsonError::TooLarge { .. }) {
+            return Refusal::new(ErrorKind::Invalid, error.code(), error.to_string());
+        }
+        bad(error.code(), BODY, error.to_string())
     })
 }
 

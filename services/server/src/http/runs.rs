@@ -44,9 +44,9 @@ pub(super) fn submit(mut call: Call) -> Answered {
             (None, run_id) => run_id,
         };
         let answer = call.runs.api.submit(&caller, derived, submission).await;
-        let Submitted { run_id, replayed, .. } = answer.map_err(|error| match error {
-            ApiError::RunIdConflict(_) if key.is_some() => idempotency::reused(),
-            error => error.into(),
+        let Submitted { run_id, replayed, .. } = answer.map_err(|error| {
+            let is_reused = key.is_some() && matches!(error, ApiError::RunIdConflict(_));
+            if is_reused { idempotency::reused() } else { error.into() }
         })?;
         let run = views::run(call.runs.api.get(&caller, run_id).await?, &caller);
         let status = if replayed { StatusCode::OK } else { StatusCode::CREATED };

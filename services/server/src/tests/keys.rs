@@ -138,7 +138,7 @@ async fn keys_are_made_listed_and_revoked_over_the_wire() {
     assert_eq!((key.state.as_str(), key.role.as_str(), key.created_by.as_str()), ("live", "service", "tester"));
     assert_eq!(key.expires_at_unix_ms - key.created_at_unix_ms, 90 * 86_400_000);
     let list = |include_ended| v1::ListApiKeysRequest { include_ended };
-    assert_eq!(client.list_api_keys(list(false)).await.unwrap().into_inner().api_keys, [key.clone()]);
+    assert_eq!(client.list_api_keys(list(false)).await.unwrap().into_inner().api_keys, std::slice::from_ref(&key));
     assert!(client.list_api_keys(as_tenant("globex", list(true))).await.unwrap().into_inner().api_keys.is_empty());
 
     let revoke = || v1::RevokeApiKeyRequest { key_id: key.key_id.clone() };

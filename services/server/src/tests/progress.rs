@@ -104,7 +104,9 @@ async fn every_event_carries_its_kind_and_customers_are_told_of_it_in_words_alon
         let is_customer = role == "customer";
         let items = events.iter().cloned().map(Arc::new).map(|event| match event.visibility {
             Visibility::Customer if is_customer => WatchItem::Told { event, summary: Some(summary()) },
-            _ => WatchItem::Event(event),
+            Visibility::Customer | Visibility::Creator | Visibility::TenantOperator | Visibility::PlatformOperator => {
+                WatchItem::Event(event)
+            }
         });
         let shown = received(&mut fixture, role, items.collect()).await;
         let expected =
