@@ -203,7 +203,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let governing = Governing {
-        api: edge.governance,
+        api: edge.governance.clone(),
         identity: edge.identity.clone(),
         ids: edge.ids.clone(),
         watches: watches.clone(),
@@ -218,6 +218,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let runs = Arc::new(Runs {
         api: edge.api,
+        governance: edge.governance,
         identity: edge.identity,
         ids: edge.ids,
         watch_limits: edge.limits.watch,

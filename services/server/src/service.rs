@@ -15,7 +15,7 @@ use signalbox_proto::v1::{self, run_service_server::RunService};
 use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status};
 
-use crate::api::{ErrorKind, RunApi};
+use crate::api::{ErrorKind, GovernanceApi, RunApi};
 use crate::asks::{Steered, explained, sees_envelope};
 use crate::errors::Refusal;
 use crate::identity::{Identify, caller_of};
@@ -32,6 +32,8 @@ const EXPORT_BYTES: usize = 1 << 20;
 /// The service over one node.
 pub(crate) struct Runs {
     pub(crate) api: Arc<dyn RunApi>,
+    /// What the HTTP edge manages switches through.
+    pub(crate) governance: Arc<dyn GovernanceApi>,
     pub(crate) identity: Arc<dyn Identify>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) watch_limits: WatchLimits,

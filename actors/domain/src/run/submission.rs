@@ -182,6 +182,10 @@ pub fn parse(bytes: &[u8]) -> Result<Submission, SubmissionError> {
 
 /// Reads a submission out of JSON that was read strictly before.
 pub fn read(value: Value) -> Result<Submission, SubmissionError> {
+    if !value.is_object() {
+        let problem = "a submission is an object with at least `rootAgentId` and `plan`";
+        return Err(JsonError::WrongShape(problem.to_owned()).into());
+    }
     let steps = value.get("plan").and_then(|plan| plan.get("steps").or(Some(plan))).and_then(Value::as_array);
     // `Step` is flattened, so serde alone would let unknown fields pass.
     for (index, step) in steps.into_iter().flatten().enumerate() {

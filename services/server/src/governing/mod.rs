@@ -2,7 +2,7 @@
 
 pub(crate) mod api;
 mod convert;
-mod read;
+pub(crate) mod read;
 
 use std::sync::Arc;
 use std::time::Duration;

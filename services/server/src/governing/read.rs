@@ -24,7 +24,7 @@ const ROWS_DEFAULT: usize = 50;
 pub(super) const ROWS_MAX: usize = 1_000;
 
 /// A switch to be armed. `fresh` is its id if the caller has none; `now` is where "so many seconds" counts from.
-pub(super) fn order(request: v1::ArmSwitchRequest, fresh: Uuid, now: UnixMs) -> Result<ArmSwitch, Refusal> {
+pub(crate) fn order(request: v1::ArmSwitchRequest, fresh: Uuid, now: UnixMs) -> Result<ArmSwitch, Refusal> {
     use v1::arm_switch_request::Expiry;
     let scope = scope(request.scope)?;
     let switch_id = match validate::optional_id("switch_id", &request.switch_id)? {
@@ -81,7 +81,7 @@ pub(super) fn reach(tenant_id: &str, platform_wide: bool) -> Result<Reach, Refus
 }
 
 /// A text in words: shown to people, kept for ever.
-pub(super) fn text(field: &str, text: String) -> Result<String, Refusal> {
+pub(crate) fn text(field: &str, text: String) -> Result<String, Refusal> {
     if text.len() > SWITCH_TEXT_BYTES_MAX {
         let message = format!("`{field}` may have at most {SWITCH_TEXT_BYTES_MAX} bytes");
         return Err(bad("switch-text-too-long", field, message));

@@ -5,6 +5,7 @@
 //! then what was sent (400, 413, 415), and only then the node (EXE-013). Errors are problems in the form of RFC 9457 with
 //! the status of the one table in [`crate::errors`] (EXE-018).
 
+mod admin;
 mod approvals;
 mod call;
 mod events;

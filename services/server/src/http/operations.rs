@@ -2,13 +2,14 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
+use super::admin::{ArmRequest, Armed, DisarmRequest, Disarmed, Snapshot, SwitchList};
 use super::call::{Answered, Call};
 use super::shapes::{
     ApprovalList, ChooseBranchRequest, ControlRequest, DecideRequest, Decided, EndOfEvents, Event, ExecuteRequest,
     Explained, ForkRequest, ProgressLine, QuestionView, Replay, RetryRequest, Run, RunPage, SteeredRun, StepRequest,
     SubmitRequest, SubmittedRun, ToldEvent,
 };
-use super::{approvals, events, execute, openapi, runs};
+use super::{admin, approvals, events, execute, openapi, runs};
 use crate::api::ErrorKind::{
     self, Conflict, Invalid, NotFound, Overloaded, PermissionDenied, PreconditionFailed, Unavailable, Unconfigured,
 };
@@ -436,6 +437,73 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ("reason-required", Invalid),
         ],
         handler: approvals::decide,
+    },
+    Operation {
+        query: &[
+            Parameter::text(
+                "tenantId",
+                "Whose runs are counted, if not the caller's tenant's. For operators of the installation.",
+            ),
+            Parameter::flag("allTenants", "Runs of all tenants. For operators of the installation."),
+        ],
+        ..read(
+            "/api/admin/agentic-operations/snapshot",
+            "getSnapshot",
+            "How many runs are in each bucket, and the kill switches in force. For operators.",
+            &[ok::<Snapshot>("What stands where.")],
+            &[("not-authorized", PermissionDenied)],
+            admin::snapshot,
+        )
+    },
+    Operation {
+        query: &[Parameter::flag("all", "Also those that are disarmed or have expired.")],
+        ..read(
+            "/api/admin/agentic-operations/kill-switches",
+            "listKillSwitches",
+            "The kill switches that are armed. For operators.",
+            &[ok::<SwitchList>("The switches.")],
+            &[("not-authorized", PermissionDenied)],
+            admin::switches,
+        )
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/api/admin/agentic-operations/kill-switches",
+        id: "armKillSwitch",
+        about: "Arms a kill switch: from its commit on no matching call is admitted on any node; matching runs are ended, \
+                and their calls cancelled. For operators.",
+        open: false,
+        query: NONE,
+        headers: NONE,
+        body: Some(schema_of::<ArmRequest>),
+        answers: &[created::<Armed>("It is armed."), ok::<Armed>("The same was armed before.")],
+        problems: &[
+            ("not-authorized", PermissionDenied),
+            ("switch-reach-missing", Invalid),
+            ("switch-target-unknown", Invalid),
+            ("switch-id-conflict", Conflict),
+            ("expiry-invalid", Invalid),
+            ("too-many-switches", PreconditionFailed),
+        ],
+        handler: admin::arm,
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/api/admin/agentic-operations/kill-switches/{switchId}/disarm",
+        id: "disarmKillSwitch",
+        about: "Disarms a kill switch, or asks another identity to confirm. For operators.",
+        open: false,
+        query: NONE,
+        headers: NONE,
+        body: Some(schema_of::<DisarmRequest>),
+        answers: &[ok::<Disarmed>("What became of it.")],
+        problems: &[
+            ("no-such-switch", NotFound),
+            ("not-authorized", PermissionDenied),
+            ("switch-already-disarmed", PreconditionFailed),
+            ("switch-expired", PreconditionFailed),
+        ],
+        handler: admin::disarm,
     },
     Operation {
         open: true,

@@ -1,5 +1,6 @@
 //! HTTP over a real connection, spoken by hand so that anything can be said.
 
+mod admin;
 mod contract;
 mod events;
 mod fuzz;
