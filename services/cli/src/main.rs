@@ -29,6 +29,10 @@ mod secrets;
 mod toml_file;
 mod wire;
 
+/// A governed call makes some hundreds of small values and drops them again, on another thread as often as not.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
