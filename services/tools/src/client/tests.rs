@@ -10,7 +10,7 @@ use signalbox_domain::ids::ToolId;
 use signalbox_domain::quantity::BudgetCategory;
 use signalbox_domain::run::event::{ArtifactRef, Evidence, GroundingState};
 use signalbox_domain::run::step::{CallEnding, CallResult};
-use signalbox_ports::clock::{BootInstant, Clock as _};
+use signalbox_ports::clock::{BootInstant, Clock as _, SystemClock};
 use signalbox_ports::tools::{KnownOutcome, Tools as _};
 use signalbox_proto::v1;
 use signalbox_proto::v1::execute_response::Event;
@@ -427,4 +427,10 @@ async fn three_reports_beyond_the_ceiling_open_the_circuit() {
         assert_eq!(code(&bench.call(order(n)).await), "answered");
     }
     assert!(bench.client.permit(&order(1).tool_id).is_none());
+}
+
+#[tokio::test]
+async fn without_an_executor_there_is_no_tool() {
+    let none = ExecutorClient::connect_all([], 8, Arc::new(SystemClock)).await.unwrap();
+    assert_eq!(none.configured(), [], "no tool comes from anywhere but an executor that was named (EXE-002)");
 }
