@@ -1,5 +1,7 @@
 //! Versions and ranges of versions (REG-008, CAT-010).
 
+use std::cmp::Ordering;
+
 use semver::{Version, VersionReq};
 
 /// True for `1.2.3` and `1.2.3-pre.1`: three runs of ASCII digits, then perhaps a hyphen and letters, digits, dots and
@@ -13,6 +15,47 @@ pub fn is_version(text: &str) -> bool {
     let pre_fits =
         |pre: &str| !pre.is_empty() && pre.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-');
     numbers.split('.').count() == 3 && numbers.split('.').all(digits) && pre.is_none_or(pre_fits)
+}
+
+/// Which of two versions is the later one, as SemVer orders them, also where the `semver` crate cannot read them: numbers of
+/// any length, with zeros in front or without, and empty parts of a pre-release. A text that is no version comes before all
+/// others. Versions that differ in nothing but zeros in front are equal.
+pub fn precedence(a: &str, b: &str) -> Ordering {
+    match (is_version(a), is_version(b)) {
+        (true, true) => {}
+        (a, b) => return a.cmp(&b),
+    }
+    let (a, b) = (parts(a), parts(b));
+    a.0.split('.').zip(b.0.split('.')).map(|(a, b)| by_number(a, b)).find(|order| order.is_ne()).unwrap_or_else(|| {
+        match (a.1, b.1) {
+            (None, None) => Ordering::Equal,
+            // What is not finished comes before what is.
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            (Some(a), Some(b)) => by_pre_release(a, b),
+        }
+    })
+}
+
+fn parts(version: &str) -> (&str, Option<&str>) {
+    version.split_once('-').map_or((version, None), |(numbers, pre)| (numbers, Some(pre)))
+}
+
+fn by_number(a: &str, b: &str) -> Ordering {
+    let (a, b) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}
+
+fn by_pre_release(a: &str, b: &str) -> Ordering {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
+    let by_part = |(a, b): (&str, &str)| match (is_number(a), is_number(b)) {
+        (true, true) => by_number(a, b),
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        (false, false) => a.cmp(b),
+    };
+    let differs = a.split('.').zip(b.split('.')).map(by_part).find(|order| order.is_ne());
+    differs.unwrap_or_else(|| a.split('.').count().cmp(&b.split('.').count()))
 }
 
 /// True if the text is a range of versions.

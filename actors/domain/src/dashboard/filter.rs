@@ -151,7 +151,8 @@ impl DashboardFilter {
 
     /// The lead agents that agent and family together allow; `None`: every one. An empty list allows nothing.
     pub fn agents(&self) -> Option<Vec<AgentId>> {
-        let of_family = |family: &str| reference_agents().filter(|a| a.family == family).map(|a| a.agent_id).collect();
+        let of_family =
+            |family: &str| reference_agents().filter(|a| a.family == family).map(|a| a.agent_id.clone()).collect();
         match (&self.agent_id, &self.family) {
             (None, None) => None,
             (Some(agent), None) => Some(vec![agent.clone()]),

@@ -287,7 +287,7 @@ pub fn standing(switch: &KillSwitch, now: UnixMs) -> &'static str {
 
 /// A platform operator may manage every tenant's rules and the platform's, a tenant's operator those of its own. Answers why
 /// not, in words.
-pub(super) fn within(by: Operator<'_>, tenant: Option<&TenantId>) -> Result<(), &'static str> {
+pub(crate) fn within(by: Operator<'_>, tenant: Option<&TenantId>) -> Result<(), &'static str> {
     match (by.actor.role, tenant) {
         (Role::PlatformOperator, _) => Ok(()),
         (_, Some(tenant)) if tenant == by.tenant_id => Ok(()),

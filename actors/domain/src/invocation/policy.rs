@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ids::{AgentId, TenantId};
 use crate::mode::{InvocationTier, Mode, allowed_modes};
 use crate::pipeline::PipelineSpec;
-use crate::registry::{AgentCostClass, AgentLifecycle, DataScope, families};
+use crate::registry::{AgentCostClass, AgentLifecycle, DataScope, PinnedAgents, families};
 use crate::run::plan::Plan;
 
 /// The tone of a run that asks for none.
@@ -115,7 +115,7 @@ pub fn rules_for(
 }
 
 fn standing(tenant: Option<&TenantRules>, agent: &AgentId) -> Option<(AgentLifecycle, AgentCostClass)> {
-    let (lifecycle, cost_class) = crate::registry::standing_of(agent)?;
+    let (lifecycle, cost_class) = PinnedAgents::default().standing_of(agent)?;
     let rule = tenant.and_then(|rules| rules.agents.get(agent)).copied().unwrap_or_default();
     Some((rule.lifecycle.unwrap_or(lifecycle), rule.cost_class.unwrap_or(cost_class)))
 }

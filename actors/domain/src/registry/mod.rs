@@ -1,23 +1,35 @@
-//! Agent families and their tool ceilings (REG), and the reference agents that ship with this version.
+//! Agents (REG): their families and tool ceilings, every version of each, and what may become of it.
 //!
 //! A family is a hard limit: whatever an agent declares or is granted, it can use no tool outside its family's ceiling.
 
+mod book;
 mod data_scope;
+mod entry;
 mod families;
 mod invocable;
+mod lifecycle;
+mod managing;
+mod pinned;
+mod reference;
+mod validate;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, ToolId};
 
+pub use book::{AGENT_VERSIONS_MAX, AGENTS_MAX, AgentRegistry, AgentViewer, LifecycleDenial, role_sees};
 pub use data_scope::{DATA_SCOPES, DataScope};
+pub use entry::{
+    AGENT_ENTRY_LIMITS, AGENT_LIST_MAX, AGENT_NAME_BYTES_MAX, AGENT_TEXT_BYTES_MAX, AgentCapability,
+    AgentRegistryEntry, AgentVisibility, EntryError, EntryProblem, MAX_TOKENS_MAX, ModelBinding, TenantScope,
+};
 pub use families::{AGENT_FAMILIES, families, family_meta};
 pub use invocable::{AGENT_COST_CLASSES, AgentCostClass, AgentEntry, AgentLifecycle, Invocable, invocable};
-
-/// Version of every reference agent (REG-049).
-pub const REFERENCE_AGENT_SEMVER: &str = "1.0.0";
-/// What the id of a reference agent begins with (REG-049).
-pub const REFERENCE_AGENT_PREFIX: &str = "ref.";
+pub use lifecycle::{AgentMove, LIFECYCLE_MOVES, MoveDenial, MovedBy, experimental_after, may_move};
+pub use managing::{MoveAgent, PublishAgent, RegistryDenial, may_manage, move_agent, publish, register};
+pub use pinned::{PinnedAgent, PinnedAgents, Ways};
+pub use reference::{REFERENCE_AGENT_PREFIX, REFERENCE_AGENT_SEMVER, reference_agents};
+pub use validate::{AgentRegistryCode, AgentRegistryValidationError, experimental_fits, lacks_disclosure, validate};
 
 /// How strictly an agent of a family must cite its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,51 +66,13 @@ impl AgentFamilyMeta {
     }
 }
 
-/// An agent that ships with this version: one for each family (REG-049).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ReferenceAgent {
-    /// `ref.<family>`.
-    pub agent_id: AgentId,
-    /// Its version.
-    pub agent_semver: &'static str,
-    /// Its family.
-    pub family: &'static str,
-    /// The tools it may use: all that its family may.
-    pub tool_grants: &'static [&'static str],
-    /// `champion`.
-    pub lifecycle: &'static str,
-    /// What its users are told.
-    pub disclosure_requirements: &'static [&'static str],
-}
-
-/// The twenty reference agents, in the order of their families.
-pub fn reference_agents() -> impl Iterator<Item = ReferenceAgent> {
-    families().iter().filter_map(|meta| {
-        Some(ReferenceAgent {
-            agent_id: AgentId::new(format!("{REFERENCE_AGENT_PREFIX}{}", meta.family)).ok()?,
-            agent_semver: REFERENCE_AGENT_SEMVER,
-            family: meta.family,
-            tool_grants: meta.tool_grant_ceiling,
-            lifecycle: "champion",
-            disclosure_requirements: &["ai-generated"],
-        })
-    })
-}
-
-/// The family of a registered agent; `None` for an agent nobody knows.
+/// The family of an agent that ships with this version. What a tenant has registered, [`AgentRegistry`] knows, and what a
+/// run was submitted with, its [`PinnedAgents`].
 pub fn family_of(agent: &AgentId) -> Option<&'static str> {
-    let name = agent.as_str().strip_prefix(REFERENCE_AGENT_PREFIX)?;
-    family_meta(name).map(|meta| meta.family)
+    reference::built_in(agent).map(|entry| entry.family.as_str())
 }
 
-/// The version of a registered agent; `None` for an agent nobody knows.
+/// The version of an agent that ships with this version.
 pub fn agent_semver(agent: &AgentId) -> Option<&'static str> {
-    family_of(agent).map(|_| REFERENCE_AGENT_SEMVER)
-}
-
-/// Where a registered agent stands and what a run of it may cost at most; `None` for an agent nobody knows. Every
-/// reference agent is a champion (REG-049), and of class `large`: as much as a run in mode `deep` may spend.
-pub fn standing_of(agent: &AgentId) -> Option<(AgentLifecycle, AgentCostClass)> {
-    family_of(agent).map(|_| (AgentLifecycle::Champion, AgentCostClass::Large))
+    reference::built_in(agent).map(|entry| entry.agent_semver.as_str())
 }

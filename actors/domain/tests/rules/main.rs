@@ -1,6 +1,7 @@
 //! The rules of governance, catalog and registry, each promise by its name. One binary, so that it links once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot set up its case has failed")]
 
+mod agents;
 mod audit;
 mod budgeting;
 mod budgets;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use signalbox_domain::catalog::V1_TOOL_IDS;
 use signalbox_domain::ids::AgentId;
 use signalbox_domain::registry::{
-    AGENT_FAMILIES, GroundingPolicy, agent_semver, families, family_meta, family_of, reference_agents,
+    AGENT_FAMILIES, AgentLifecycle, GroundingPolicy, agent_semver, families, family_meta, family_of, reference_agents,
+    validate,
 };
 
 use crate::common::tool;
@@ -85,7 +86,9 @@ fn there_is_one_reference_agent_for_each_family() {
     assert_eq!(agents.len(), 20);
     for (agent, family) in agents.iter().zip(AGENT_FAMILIES) {
         assert_eq!(agent.agent_id.as_str(), format!("ref.{family}"));
-        assert_eq!((agent.agent_semver, agent.lifecycle), ("1.0.0", "champion"));
+        assert_eq!((agent.agent_semver.as_str(), agent.lifecycle), ("1.0.0", AgentLifecycle::Champion));
+        assert_eq!(validate(agent), [], "{family}");
+        assert_eq!(agent.problem(), None, "{family}");
         assert_eq!(agent.tool_grants, family_meta(family).unwrap().tool_grant_ceiling);
         assert_eq!(agent.disclosure_requirements, ["ai-generated"]);
         assert_eq!(family_of(&agent.agent_id), Some(family));
