@@ -68,6 +68,19 @@ impl Serialize for Micros {
     }
 }
 
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for Micros {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Quantity".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "number",
+            "description": "A quantity as a decimal with at most six places.",
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Micros {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Decimal;
@@ -92,6 +105,7 @@ impl<'de> Deserialize<'de> for Micros {
 
 /// What a budget can be kept in; each is the twin of one ledger counter (BUD-001, LED-002).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BudgetCategory {
     /// Cost units: the common currency.
@@ -145,6 +159,7 @@ impl BudgetCategory {
 
 /// Amounts by category: an estimate, a reservation, a measurement or a charge. A category that is absent is zero.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Usage(pub BTreeMap<BudgetCategory, Micros>);
 

@@ -4,11 +4,13 @@ use serde::{Deserialize, Serialize};
 
 /// Microseconds since the Unix epoch, UTC: the precision of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct UnixMicros(pub i64);
 
 /// Milliseconds since the Unix epoch, UTC: the precision of deadlines and of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct UnixMs(pub i64);
 

@@ -11,7 +11,7 @@ mod governing;
 mod sealing;
 mod submitting;
 
-pub use budgeting::{BudgetHistory, BudgetStanding, PutBudget};
+pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
 pub use governing::{ArmedSwitch, DisarmedSwitch, SwitchEffect, SwitchStanding};
 
 use std::sync::Arc;

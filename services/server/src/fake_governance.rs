@@ -11,7 +11,9 @@ use signalbox_domain::governance::switching::{self, ArmSwitch, Arming, Operator,
 use signalbox_domain::ids::{BudgetId, SwitchId};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::time::UnixMs;
-use signalbox_runtime::{ArmedSwitch, BudgetHistory, BudgetStanding, DisarmedSwitch, PutBudget, SwitchStanding};
+use signalbox_runtime::{
+    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, PutBudget, SwitchStanding,
+};
 
 use crate::api::{ApiError, Caller, GovernanceApi};
 
@@ -48,6 +50,23 @@ impl GovernanceApi for FakeGovernance {
         state.apply(&EpochChange { epoch, at_unix_ms: NOW, change: GovernanceChange::SwitchArmed(switch.clone()) });
         let standing = SwitchStanding { switch, state: "armed", proposal: None, effect: None };
         Ok(ArmedSwitch { standing, replayed, epoch, committed_at: NOW, swept_after: None })
+    }
+    async fn would_arm_switch(&self, caller: &Caller, order: ArmSwitch) -> Result<ArmedSwitch, ApiError> {
+        let state = self.state.lock().unwrap();
+        let (switch, replayed) = match switching::arm(order, operator(caller), &state, NOW)? {
+            Arming::Arm(switch) => (switch, false),
+            Arming::Already(switch) => (switch, true),
+        };
+        let standing = SwitchStanding { switch, state: "armed", proposal: None, effect: None };
+        Ok(ArmedSwitch { standing, replayed, epoch: state.epoch, committed_at: NOW, swept_after: None })
+    }
+    async fn would_disarm_switch(
+        &self,
+        caller: &Caller,
+        switch_id: &SwitchId,
+        reason: &str,
+    ) -> Result<DisarmedSwitch, ApiError> {
+        self.disarm_switch(caller, switch_id, reason).await
     }
     async fn disarm_switch(
         &self,
@@ -89,6 +108,29 @@ impl GovernanceApi for FakeGovernance {
                 Ok((BudgetStanding { metered, revision: 1, verdict, next_window_unix_seconds: None }, false))
             }
         }
+    }
+    async fn would_put_budget(&self, caller: &Caller, wish: PutBudget) -> Result<BudgetForecast, ApiError> {
+        let (after, _) = self.put_budget(caller, wish).await?;
+        Ok(BudgetForecast { before: None, after, resumed: 0 })
+    }
+    async fn would_top_up_budget(
+        &self,
+        _: &Caller,
+        _: &BudgetId,
+        _: Micros,
+        _: &str,
+        _: Expected,
+    ) -> Result<BudgetForecast, ApiError> {
+        Err(BudgetDenial::StaleRevision { expected: 1, actual: 2 }.into())
+    }
+    async fn would_retire_budget(
+        &self,
+        _: &Caller,
+        id: &BudgetId,
+        _: &str,
+        _: Expected,
+    ) -> Result<BudgetStanding, ApiError> {
+        Err(BudgetDenial::NoSuchBudget(id.to_string()).into())
     }
     async fn budget(&self, _: &Caller, id: &BudgetId) -> Result<BudgetStanding, ApiError> {
         Err(BudgetDenial::NoSuchBudget(id.to_string()).into())

@@ -23,6 +23,7 @@ pub const TIMEOUT_MS_DEFAULT: u64 = 60_000;
 
 /// What happens to a pending call whose outcome is not known after a crash (RUN-026).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Recovery {
     /// It is dispatched again under the same call id.

@@ -20,6 +20,7 @@ const ONE: Micros = Micros::units(1);
 
 /// What a budget belongs to (BUD-002), in the order they are checked in (BUD-009).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BudgetScope {
     /// A tenant.
@@ -40,6 +41,7 @@ pub enum BudgetScope {
 
 /// What happens when a budget is exceeded (BUD-011).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnExceeded {
     /// The run is killed.
@@ -51,6 +53,7 @@ pub enum OnExceeded {
 
 /// A limit on one category for one scope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Budget {
     /// Names the budget and its meter.
@@ -99,6 +102,7 @@ const fn grace_ratio_default() -> Micros {
 
 /// How a budget stands. The store keeps one beside each budget; a run-scope budget's is folded from the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Meter {
     /// Start of the window the figures belong to.
@@ -114,6 +118,7 @@ pub struct Meter {
 
 /// A budget with its meter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MeteredBudget {
     /// The rule.
@@ -124,6 +129,7 @@ pub struct MeteredBudget {
 
 /// What a meter showed at one moment, for the journal and `explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MeterReading {
     /// The budget.

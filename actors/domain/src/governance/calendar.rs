@@ -10,6 +10,7 @@ const ZONE_BYTES_MAX: usize = 64;
 
 /// How long a window is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CalendarUnit {
     /// From midnight to midnight.
@@ -24,6 +25,7 @@ pub enum CalendarUnit {
 
 /// Windows that begin where a calendar begins something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Calendar {
     /// What a window is.

@@ -33,6 +33,7 @@ pub use crate::governance::verdict::{
 
 /// The stages, in the order in which the first objection decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// Can the store be asked, and is the snapshot current?
@@ -59,6 +60,7 @@ impl Stage {
 
 /// What one stage said, kept for `explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StageAnswer {
     /// Which stage.

@@ -12,6 +12,7 @@ pub const RENEWAL_WINDOW_MS: i64 = 24 * 3_600 * 1_000;
 
 /// What a grant is tied to (GRA-001).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GrantScope {
     /// Everybody of a tenant.
@@ -55,6 +56,7 @@ impl GrantScope {
 
 /// Bounds on what may be done with a grant. An absent bound does not bind; an empty list allows nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Constraints {
     /// Host patterns that may be reached.
@@ -82,6 +84,7 @@ pub struct Constraints {
 
 /// Permission to use one tool (GRA-006).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Grant {
     /// Names the grant.
@@ -139,6 +142,7 @@ pub struct GrantQuery<'a> {
 
 /// Why there is no grant for a call (GRA-003).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GrantDenialReason {
     /// None was ever issued for this tool, version, tenant and scope.

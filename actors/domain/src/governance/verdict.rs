@@ -64,6 +64,7 @@ impl Verdict {
 
 /// What a held call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HoldReason {
     /// The store cannot be asked, or the snapshot is old (KIL-009).

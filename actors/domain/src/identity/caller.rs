@@ -10,6 +10,7 @@ pub const RESERVED_PREFIXES: [&str; 3] = ["system:", "key:", "dev:"];
 
 /// Whoever caused something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Actor {
     /// The id from the credential, or `system:…`.

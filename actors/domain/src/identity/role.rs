@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The standing of a caller (CTL-019, REG-046). It comes from the credential alone, never from a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// An end customer.
@@ -52,6 +53,7 @@ impl Role {
 
 /// How internal an event is, rising (DSH-010).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Visibility {
     /// Everyone who may see the run.

@@ -21,6 +21,7 @@ pub const CONSENT_DAYS_MAX: i64 = 365;
 
 /// What an invocation declares. All five members must be there; `consent` may be `null`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InvocationEnvelope {
     /// The scopes it means to use. The run has these and no others of the credential.
@@ -43,6 +44,7 @@ fn stated<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ConsentConfirmati
 
 /// That a person has agreed to something (INV-005).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConsentConfirmation {
     /// Names the record of it, kept where it was given.
@@ -59,6 +61,7 @@ pub struct ConsentConfirmation {
 
 /// What is kept of an envelope in the run's first event. A consent is kept by its id: whose it is stays where it was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoredInvocation {
     /// The scopes it declared.

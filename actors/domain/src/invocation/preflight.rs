@@ -21,6 +21,7 @@ const DAY_MS: i64 = 86_400_000;
 
 /// Why an invocation is refused (INV-003, INV-005, INV-006).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GapCode {
     /// A scope that a planned tool needs is not declared.
@@ -79,6 +80,7 @@ impl GapCode {
 
 /// One thing an invocation lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
     /// What kind of thing.

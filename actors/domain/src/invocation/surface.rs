@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a run was triggered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Surface {
     /// An edge for other services.

@@ -11,6 +11,7 @@ pub const P95_RUNS: usize = 100;
 
 /// What a run, or a series of runs, did not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ComplianceBreach {
     /// It cost more than the mode's `maxCostUnits`.
@@ -65,6 +66,7 @@ pub fn p95_nearest_rank(values: &[u64]) -> Option<u64> {
 
 /// How a run that is over stands to its mode: kept in its envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ModeCompliance {
     /// The mode it ended in.

@@ -30,6 +30,7 @@ pub const COST_QUALITY_MODES: [&str; 5] = ["fast", "balanced", "deep", "exhausti
 
 /// A cost-quality mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Cheap and quick.

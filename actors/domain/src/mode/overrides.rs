@@ -9,6 +9,7 @@ use crate::quantity::Micros;
 
 /// What a caller wants tighter than its mode has it. What is left out stays as the mode has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModeOverride {
     /// Another mode.
@@ -27,6 +28,7 @@ pub struct ModeOverride {
 
 /// What holds for one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ModeBounds {
     /// The mode.

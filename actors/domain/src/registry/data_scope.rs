@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A kind of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub enum DataScope {
     /// What a tenant shows to everybody.
     #[serde(rename = "tenant.public")]

@@ -16,6 +16,7 @@ pub const APPROVERS_MAX: usize = 50;
 
 /// The people and roles that may answer; everybody else may not.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Approvers {
     /// People, by the id in their credential.

@@ -33,6 +33,7 @@ pub const FOLD_VERSION: u32 = 3;
 
 /// A run as it stands after some event of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunEnvelope {
     /// The internal key.
@@ -148,6 +149,7 @@ pub struct RunEnvelope {
 
 /// Why and since when a run is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
     /// Why.
@@ -158,6 +160,7 @@ pub struct Hold {
 
 /// One attempt at a call (RUN-011, ADM-014, ADM-015).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunToolCallRecord {
     /// The call.
@@ -233,6 +236,7 @@ pub struct RunToolCallRecord {
 
 /// One question and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalRecord {
     /// The question.
@@ -281,6 +285,7 @@ pub struct ApprovalRecord {
 
 /// What a finished step left behind: steps to come need not do it again (RUN-014).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Checkpoint {
     /// The step.
@@ -294,6 +299,7 @@ pub struct Checkpoint {
 
 /// Evidence of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StageEvidence {
     /// The step that gave it.
@@ -307,6 +313,7 @@ pub struct StageEvidence {
 
 /// A decision with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Rationale"))]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
     /// The stage.

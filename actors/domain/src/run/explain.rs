@@ -20,6 +20,7 @@ use crate::time::UnixMicros;
 
 /// What a journal says of why things came as they did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// The run.
@@ -41,6 +42,7 @@ pub struct Explanation {
 
 /// The last word on a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Ending {
     /// The event that ended it.
@@ -65,6 +67,7 @@ pub struct Ending {
 
 /// A stop or an overrun.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Audit {
     /// The event.
@@ -75,6 +78,7 @@ pub struct Audit {
 
 /// A control that was applied.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Steering {
     /// The event.
@@ -89,6 +93,7 @@ pub struct Steering {
 
 /// One call, from the gate to its end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CallStory {
     /// The event that admitted or refused it.

@@ -9,6 +9,7 @@ use crate::quantity::{BudgetCategory, Micros, Usage};
 
 /// What a run has cost so far (LED-001, LED-003). Each counter is the twin of one budget category (LED-002).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunCostLedger {
     /// Cost units in all.

@@ -22,6 +22,7 @@ pub const FAN_OUT_MAX: u32 = 64;
 
 /// An ordered list of steps whose edges form a DAG.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Plan {
     /// The steps, in declaration order.
@@ -33,6 +34,7 @@ pub struct Plan {
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     /// Unique in the plan.
@@ -59,6 +61,7 @@ pub struct Step {
 
 /// A branch that must have been chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BranchCondition {
     /// The branch step.
@@ -69,6 +72,7 @@ pub struct BranchCondition {
 
 /// What a step does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase")]
 pub enum StepKind {
     /// One planned tool call.
@@ -155,6 +159,7 @@ const fn approval_ttl_default() -> u64 {
 
 /// One way on from a branch step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BranchOption {
     /// Unique in its step.
@@ -166,6 +171,7 @@ pub struct BranchOption {
 
 /// Who must agree (HND-001).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ApprovalRequirement {
     /// Nobody.

@@ -11,6 +11,7 @@ use crate::run::step::StepState;
 
 /// Kinds of progress (DSH-009).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProgressKind {
     /// The run was accepted.
@@ -173,6 +174,7 @@ pub fn should_deliver_to_subscriber(
 
 /// A run as its customer is told of it: no id of an agent or a tool, no cost (DSH-011).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CustomerSummary {
     /// One sentence.

@@ -17,6 +17,7 @@ use crate::run::plan::StepKind;
 
 /// Where a sealed document lies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SealedRef {
     /// Lower-case hex SHA-256 of the sealed bytes.
@@ -29,6 +30,7 @@ pub struct SealedRef {
 
 /// The sealed documents of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SealedPlan {
     /// Steps whose arguments, subject, input or prompt hold something secret.

@@ -10,6 +10,7 @@ use crate::time::UnixMs;
 
 /// Where a step stands. Whether a pending step is ready follows from the steps it depends on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum StepState {
     /// Not begun.

@@ -30,6 +30,7 @@ pub const BUDGETS_MAX: usize = 9;
 
 /// A run to be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Submission {
     /// The lead agent, such as `ref.research`.
@@ -65,6 +66,7 @@ fn mode_default() -> String {
 
 /// A plan in either of its two forms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum PlanInput {
     /// `{"steps": […], "maxParallel": n}`.
@@ -85,6 +87,7 @@ impl PlanInput {
 
 /// A limit for one run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunBudget {
     /// What it is kept in.

@@ -1,7 +1,7 @@
 //! Managing budgets. A limit stands on its meter, so changing one needs no epoch: the next append reads it.
 
 use signalbox_domain::governance::audit::{AuditBody, AuditEvent, AuditKind, Subject};
-use signalbox_domain::governance::budget::{Budget, BudgetVerdict, EndedWindow, MeteredBudget, applies, check_budget};
+use signalbox_domain::governance::budget::{Budget, BudgetVerdict, EndedWindow, Meter, MeteredBudget, applies, check_budget};
 use signalbox_domain::governance::budgeting::{self, BUDGETS_MAX, BudgetDenial, Expected, Known, Putting};
 use signalbox_domain::governance::switching::Reach;
 use signalbox_domain::ids::{BudgetId, CommandId};
@@ -45,6 +45,17 @@ pub struct PutBudget {
     pub expected: Expected,
 }
 
+/// What an act on a budget would change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BudgetForecast {
+    /// The budget as it stands; `None` if there is none in force.
+    pub before: Option<BudgetStanding>,
+    /// The budget as it would stand.
+    pub after: BudgetStanding,
+    /// Runs that would be told to go on.
+    pub resumed: usize,
+}
+
 /// What became of a budget.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BudgetHistory {
@@ -61,24 +72,51 @@ impl NodeHandle {
         let (wish, id) = (&wish, &id);
         let (unchanged, _) = self
             .act(caller, move |_| async move {
-                let known = self.known(id).await?;
-                let retired = if known.is_none() { self.retired_rule(id).await? } else { None };
-                let PutBudget { budget, reach, reason, expected } = wish.clone();
-                let by = operator(caller);
-                let of = known.as_ref().map(|(metered, revision)| Known { metered, revision: *revision });
-                let budget = match budgeting::put(budget, reach, &reason, expected, by, of, retired.as_ref())? {
+                let Wished { known, putting, .. } = self.judge_put(caller, wish).await?;
+                let budget = match putting {
                     Putting::Unchanged => return Ok(Decided::Nothing(true)),
                     Putting::Put(budget) => budget,
                 };
-                if known.is_none() && self.inner.ports.governance.budgets().await?.len() >= BUDGETS_MAX {
-                    return Err(BudgetDenial::TooMany.into());
-                }
                 let before = known.as_ref().map(|(metered, _)| metered);
-                let draft = draft(AuditKind::BudgetPut, before, &budget, &reason, None);
+                let draft = draft(AuditKind::BudgetPut, before, &budget, &wish.reason, None);
                 Ok(Decided::Act(Box::new(draft), false))
             })
             .await?;
         Ok((self.budget(caller, id).await?, unchanged))
+    }
+
+    /// What `put_budget` would change, decided by the same rule on what is in force now. Nothing is written.
+    pub async fn would_put_budget(&self, caller: &Caller, wish: PutBudget) -> Result<BudgetForecast, ApiError> {
+        let Wished { known, kept, putting } = self.judge_put(caller, &wish).await?;
+        let before = known.map(|(metered, revision)| self.standing_of(metered, revision));
+        let after = match (putting, &before) {
+            (Putting::Unchanged, Some(before)) => before.clone(),
+            (Putting::Unchanged, None) => return Err(BudgetDenial::NoSuchBudget(wish.budget.budget_id.to_string()).into()),
+            (Putting::Put(budget), Some(before)) => {
+                let metered = MeteredBudget { budget, meter: before.metered.meter.clone() };
+                self.standing_of(metered, before.revision)
+            }
+            (Putting::Put(budget), None) => {
+                let unused = MeteredBudget::unused(budget);
+                self.standing_of(MeteredBudget { meter: kept.unwrap_or(unused.meter), budget: unused.budget }, 0)
+            }
+        };
+        Ok(BudgetForecast { before, after, resumed: 0 })
+    }
+
+    /// What the rule says of a budget that somebody wants, and what it was asked about.
+    async fn judge_put(&self, caller: &Caller, wish: &PutBudget) -> Result<Wished, ApiError> {
+        let id = &wish.budget.budget_id;
+        let known = self.known(id).await?;
+        let (retired, kept) = if known.is_none() { self.retired(id).await? } else { (None, None) };
+        let PutBudget { budget, reach, reason, expected } = wish.clone();
+        let by = operator(caller);
+        let of = known.as_ref().map(|(metered, revision)| Known { metered, revision: *revision });
+        let putting = budgeting::put(budget, reach, &reason, expected, by, of, retired.as_ref())?;
+        if known.is_none() && self.inner.ports.governance.budgets().await?.len() >= BUDGETS_MAX {
+            return Err(BudgetDenial::TooMany.into());
+        }
+        Ok(Wished { known, kept, putting })
     }
 
     /// Gives a budget more, and lets the runs go on that it held. Answers how many those are.
@@ -101,10 +139,27 @@ impl NodeHandle {
             })
             .await?;
         let resumed = match done {
-            Some(done) => self.resume_held(caller, &budget, &done, reason).await?,
+            Some(done) => self.held(&budget, Some(&GoOn { caller, done: &done, reason })).await?,
             None => 0,
         };
         Ok((self.budget(caller, id).await?, resumed))
+    }
+
+    /// What `top_up_budget` would change, decided by the same rule on what is in force now. Nothing is written.
+    pub async fn would_top_up_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        amount: Micros,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<BudgetForecast, ApiError> {
+        let (metered, revision) = self.seen(caller, id).await?;
+        let known = Known { metered: &metered, revision };
+        let budget = budgeting::top_up(amount, reason, expected, operator(caller), known)?;
+        let resumed = self.held(&budget, None).await?;
+        let after = self.standing_of(MeteredBudget { budget, meter: metered.meter.clone() }, revision);
+        Ok(BudgetForecast { before: Some(self.standing_of(metered, revision)), after, resumed })
     }
 
     /// Takes a budget out of force.
@@ -136,6 +191,19 @@ impl NodeHandle {
             })
             .await?;
         Ok(self.standing_of(metered, done.map_or(0, |done| done.event.seq)))
+    }
+
+    /// What `retire_budget` would take out of force, decided by the same rule. Nothing is written.
+    pub async fn would_retire_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<BudgetStanding, ApiError> {
+        let (metered, revision) = self.seen(caller, id).await?;
+        budgeting::retire(reason, expected, operator(caller), Known { metered: &metered, revision })?;
+        Ok(self.standing_of(metered, revision))
     }
 
     /// One budget in force.
@@ -199,11 +267,12 @@ impl NodeHandle {
         Ok(self.inner.ports.acts.last_act(&Subject::budget(id)).await?.map_or(0, |act| act.seq))
     }
 
-    /// The rule of a budget that is out of force, as far as it was recorded.
-    async fn retired_rule(&self, id: &BudgetId) -> Result<Option<Budget>, ApiError> {
+    /// The rule and the figures of a budget that is out of force, as far as they were recorded.
+    async fn retired(&self, id: &BudgetId) -> Result<(Option<Budget>, Option<Meter>), ApiError> {
         let last = self.inner.ports.acts.last_act(&Subject::budget(id)).await?;
-        let before = last.and_then(|act| act.said()).and_then(|said| said.before);
-        Ok(before.and_then(|rule| serde_json::from_value(rule).ok()))
+        let Some(said) = last.and_then(|act| act.said()) else { return Ok((None, None)) };
+        let rule = said.before.and_then(|rule| serde_json::from_value(rule).ok());
+        Ok((rule, said.details.and_then(|meter| serde_json::from_value(meter).ok())))
     }
 
     fn standing_of(&self, metered: MeteredBudget, revision: u64) -> BudgetStanding {
@@ -213,16 +282,10 @@ impl NodeHandle {
         BudgetStanding { metered, revision, verdict, next_window_unix_seconds }
     }
 
-    /// Tells the runs that were held for want of money, and that this budget counts, to go on. Each asks again, and is held
-    /// again if another budget is used up too.
-    async fn resume_held(
-        &self,
-        caller: &Caller,
-        budget: &Budget,
-        done: &Done,
-        reason: &str,
-    ) -> Result<usize, ApiError> {
-        let mut resumed = 0;
+    /// How many runs are held for want of money that this budget counts. With `go_on` they are told to: each asks again, and
+    /// is held again if another budget is used up too.
+    async fn held(&self, budget: &Budget, go_on: Option<&GoOn<'_>>) -> Result<usize, ApiError> {
+        let mut held = 0;
         let mut after = None;
         loop {
             let page = self.inner.ports.acts.paused_runs(budget.tenant_id.as_ref(), after).await?;
@@ -233,22 +296,40 @@ impl NodeHandle {
                 if !is_held_by(&run, budget) {
                     continue;
                 }
+                held += 1;
+                let Some(GoOn { caller, done, reason }) = go_on else { continue };
                 let command_id = CommandId::new(run_key.derive("top-up", budget.budget_id.as_str(), done.event.seq));
-                let command = RunCommand::Resume { reason: reason.to_owned() }.redacted()?;
+                let command = RunCommand::Resume { reason: (*reason).to_owned() }.redacted()?;
                 let order = Order { command, actor: caller.actor.clone(), scopes: Vec::new(), expected_seq: None };
                 let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
                 let told = InboxCommand { command_id, class: CommandClass::Other, body };
                 self.inner.shared.inbox.deliver(*run_key, told).await?;
                 let _ = self.inner.runs.cast(runs::Msg::Poke(*run_key));
                 tracing::info!(run = %run_id, budget = %budget.budget_id, "told to go on after a top-up");
-                resumed += 1;
             }
             after = page.last().map(|(key, _, _)| *key);
             if page.len() < PAUSED_RUNS_MAX {
-                return Ok(resumed);
+                return Ok(held);
             }
         }
     }
+}
+
+/// What the rule was asked about, and what it said.
+struct Wished {
+    /// The budget in force, and its revision.
+    known: Option<(MeteredBudget, u64)>,
+    /// What was spent of one that is out of force.
+    kept: Option<Meter>,
+    /// The answer.
+    putting: Putting,
+}
+
+/// How runs are told to go on.
+struct GoOn<'a> {
+    caller: &'a Caller,
+    done: &'a Done,
+    reason: &'a str,
 }
 
 fn is_held_by(run: &RunEnvelope, budget: &Budget) -> bool {

@@ -187,6 +187,37 @@ impl NodeHandle {
         Ok(ArmedSwitch { standing: self.standing(switch, effect), replayed, epoch, committed_at, swept_after })
     }
 
+    /// What `arm_switch` would stop, decided by the same rule on what is in force now. Nothing is written; the epoch and the
+    /// instant are those it was decided at.
+    pub async fn would_arm_switch(&self, caller: &Caller, order: ArmSwitch) -> Result<ArmedSwitch, ApiError> {
+        let shared = &self.inner.shared;
+        shared.governance.refresh().await;
+        let (view, now) = (shared.governance.view(), shared.clock.now());
+        let (switch, replayed) = match switching::arm(order, operator(caller), &view.state, now)? {
+            Arming::Already(switch) => (switch, true),
+            Arming::Arm(switch) => (switch, false),
+        };
+        let effect = self.effect(&switch).await?;
+        let standing = SwitchStanding { switch, state: "armed", proposal: None, effect: Some(effect) };
+        Ok(ArmedSwitch { standing, replayed, epoch: view.state.epoch, committed_at: now, swept_after: None })
+    }
+
+    /// What `disarm_switch` would do, decided by the same rule on what is in force now. Nothing is written.
+    pub async fn would_disarm_switch(
+        &self,
+        caller: &Caller,
+        switch_id: &SwitchId,
+        reason: &str,
+    ) -> Result<DisarmedSwitch, ApiError> {
+        let shared = &self.inner.shared;
+        shared.governance.refresh().await;
+        let (view, second) = (shared.governance.view(), &self.inner.config.second_identity);
+        let disarming =
+            switching::disarm(switch_id, reason, operator(caller), &view.state, second, shared.clock.now())?;
+        let disarmed = matches!(disarming, Disarming::Disarm { .. });
+        Ok(DisarmedSwitch { standing: self.switch(caller, switch_id).await?, disarmed })
+    }
+
     /// Disarms a switch, or asks another identity to.
     pub async fn disarm_switch(
         &self,

@@ -7,7 +7,7 @@ use signalbox_domain::governance::switching::ArmSwitch;
 use signalbox_domain::ids::{BudgetId, SwitchId};
 use signalbox_domain::quantity::Micros;
 use signalbox_runtime::{
-    ArmedSwitch, BudgetHistory, BudgetStanding, DisarmedSwitch, NodeHandle, PutBudget, SwitchStanding,
+    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, NodeHandle, PutBudget, SwitchStanding,
 };
 
 use crate::api::{ApiError, Caller};
@@ -18,6 +18,15 @@ use crate::api::{ApiError, Caller};
 pub trait GovernanceApi: Send + Sync + 'static {
     /// Arms a switch; with `wait` it returns when nothing is left that it matches, or after half a minute.
     async fn arm_switch(&self, caller: &Caller, order: ArmSwitch, wait: bool) -> Result<ArmedSwitch, ApiError>;
+    /// What arming would stop, by the same rule. Nothing is written.
+    async fn would_arm_switch(&self, caller: &Caller, order: ArmSwitch) -> Result<ArmedSwitch, ApiError>;
+    /// What disarming would do, by the same rule. Nothing is written.
+    async fn would_disarm_switch(
+        &self,
+        caller: &Caller,
+        switch_id: &SwitchId,
+        reason: &str,
+    ) -> Result<DisarmedSwitch, ApiError>;
     /// Disarms a switch, or asks another identity to.
     async fn disarm_switch(
         &self,
@@ -31,6 +40,25 @@ pub trait GovernanceApi: Send + Sync + 'static {
     async fn switches(&self, caller: &Caller) -> Result<Vec<SwitchStanding>, ApiError>;
     /// Creates a budget or changes its rule; true if nothing had to be changed.
     async fn put_budget(&self, caller: &Caller, wish: PutBudget) -> Result<(BudgetStanding, bool), ApiError>;
+    /// What putting a budget would change, by the same rule. Nothing is written.
+    async fn would_put_budget(&self, caller: &Caller, wish: PutBudget) -> Result<BudgetForecast, ApiError>;
+    /// What a top-up would change, by the same rule. Nothing is written.
+    async fn would_top_up_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        amount: Micros,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<BudgetForecast, ApiError>;
+    /// What retiring would take out of force, by the same rule. Nothing is written.
+    async fn would_retire_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<BudgetStanding, ApiError>;
     /// One budget in force.
     async fn budget(&self, caller: &Caller, id: &BudgetId) -> Result<BudgetStanding, ApiError>;
     /// The budgets in force.
@@ -73,6 +101,17 @@ impl GovernanceApi for NodeHandle {
     async fn arm_switch(&self, caller: &Caller, order: ArmSwitch, wait: bool) -> Result<ArmedSwitch, ApiError> {
         self.arm_switch(caller, order, wait).await
     }
+    async fn would_arm_switch(&self, caller: &Caller, order: ArmSwitch) -> Result<ArmedSwitch, ApiError> {
+        self.would_arm_switch(caller, order).await
+    }
+    async fn would_disarm_switch(
+        &self,
+        caller: &Caller,
+        switch_id: &SwitchId,
+        reason: &str,
+    ) -> Result<DisarmedSwitch, ApiError> {
+        self.would_disarm_switch(caller, switch_id, reason).await
+    }
     async fn disarm_switch(
         &self,
         caller: &Caller,
@@ -89,6 +128,28 @@ impl GovernanceApi for NodeHandle {
     }
     async fn put_budget(&self, caller: &Caller, wish: PutBudget) -> Result<(BudgetStanding, bool), ApiError> {
         self.put_budget(caller, wish).await
+    }
+    async fn would_put_budget(&self, caller: &Caller, wish: PutBudget) -> Result<BudgetForecast, ApiError> {
+        self.would_put_budget(caller, wish).await
+    }
+    async fn would_top_up_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        amount: Micros,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<BudgetForecast, ApiError> {
+        self.would_top_up_budget(caller, id, amount, reason, expected).await
+    }
+    async fn would_retire_budget(
+        &self,
+        caller: &Caller,
+        id: &BudgetId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<BudgetStanding, ApiError> {
+        self.would_retire_budget(caller, id, reason, expected).await
     }
     async fn budget(&self, caller: &Caller, id: &BudgetId) -> Result<BudgetStanding, ApiError> {
         self.budget(caller, id).await

@@ -14,6 +14,7 @@ use signalbox_domain::quantity::Micros;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::clock::{Clock as _, Ids, SystemClock};
 use signalbox_proto::v1::{self, governance_service_server::GovernanceService};
+use signalbox_runtime::BudgetForecast;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -46,8 +47,11 @@ impl Governing {
     async fn arm(&self, request: Request<v1::ArmSwitchRequest>) -> Result<v1::ArmSwitchResponse, Refusal> {
         let caller = caller_of(&request)?;
         let request = request.into_inner();
-        let wait = request.wait;
+        let (wait, dry_run) = (request.wait, request.dry_run);
         let order = read::order(request, self.ids.fresh(), now())?;
+        if dry_run {
+            return Ok(convert::armed(self.api.would_arm_switch(&caller, order).await?));
+        }
         Ok(convert::armed(self.api.arm_switch(&caller, order, wait).await?))
     }
 
@@ -56,7 +60,11 @@ impl Governing {
         let request = request.into_inner();
         let switch_id = validate::id("switch_id", &request.switch_id)?;
         let reason = read::text("reason", request.reason)?;
-        let answer = self.api.disarm_switch(&caller, &switch_id, &reason).await?;
+        let answer = if request.dry_run {
+            self.api.would_disarm_switch(&caller, &switch_id, &reason).await?
+        } else {
+            self.api.disarm_switch(&caller, &switch_id, &reason).await?
+        };
         Ok(v1::DisarmSwitchResponse { disarmed: answer.disarmed, switch: Some(convert::switch(answer.standing)) })
     }
 
@@ -133,9 +141,17 @@ impl Governing {
 
     async fn put_budget(&self, request: Request<v1::PutBudgetRequest>) -> Result<v1::PutBudgetResponse, Refusal> {
         let caller = caller_of(&request)?;
-        let wish = read::wish(request.into_inner())?;
+        let request = request.into_inner();
+        let dry_run = request.dry_run;
+        let wish = read::wish(request)?;
+        if dry_run {
+            let BudgetForecast { before, after, .. } = self.api.would_put_budget(&caller, wish).await?;
+            let unchanged = before.as_ref() == Some(&after);
+            let before = before.map(convert::budget).transpose()?;
+            return Ok(v1::PutBudgetResponse { budget: Some(convert::budget(after)?), unchanged, before });
+        }
         let (standing, unchanged) = self.api.put_budget(&caller, wish).await?;
-        Ok(v1::PutBudgetResponse { budget: Some(convert::budget(standing)?), unchanged })
+        Ok(v1::PutBudgetResponse { budget: Some(convert::budget(standing)?), unchanged, before: None })
     }
 
     async fn budget(&self, request: Request<v1::GetBudgetRequest>) -> Result<v1::GetBudgetResponse, Refusal> {
@@ -158,9 +174,18 @@ impl Governing {
         let reason = read::text("reason", request.reason)?;
         let expected = read::expected(request.expected_revision);
         let amount = Micros(request.amount_micros);
-        let (standing, resumed) = self.api.top_up_budget(&caller, &id, amount, &reason, expected).await?;
-        let resumed = u32::try_from(resumed).unwrap_or(u32::MAX);
-        Ok(v1::TopUpBudgetResponse { budget: Some(convert::budget(standing)?), resumed })
+        let (before, after, resumed) = if request.dry_run {
+            let would = self.api.would_top_up_budget(&caller, &id, amount, &reason, expected).await?;
+            (would.before, would.after, would.resumed)
+        } else {
+            let (after, resumed) = self.api.top_up_budget(&caller, &id, amount, &reason, expected).await?;
+            (None, after, resumed)
+        };
+        Ok(v1::TopUpBudgetResponse {
+            budget: Some(convert::budget(after)?),
+            resumed: u32::try_from(resumed).unwrap_or(u32::MAX),
+            before: before.map(convert::budget).transpose()?,
+        })
     }
 
     async fn retire(&self, request: Request<v1::RetireBudgetRequest>) -> Result<v1::RetireBudgetResponse, Refusal> {
@@ -168,7 +193,12 @@ impl Governing {
         let request = request.into_inner();
         let id = validate::id("budget_id", &request.budget_id)?;
         let reason = read::text("reason", request.reason)?;
-        let standing = self.api.retire_budget(&caller, &id, &reason, read::expected(request.expected_revision)).await?;
+        let expected = read::expected(request.expected_revision);
+        let standing = if request.dry_run {
+            self.api.would_retire_budget(&caller, &id, &reason, expected).await?
+        } else {
+            self.api.retire_budget(&caller, &id, &reason, expected).await?
+        };
         Ok(v1::RetireBudgetResponse { budget: Some(convert::budget(standing)?) })
     }
 

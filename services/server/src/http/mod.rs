@@ -16,6 +16,7 @@ mod operations;
 mod problem;
 mod read;
 mod runs;
+mod schemas;
 mod shapes;
 mod views;
 

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
 use schemars::SchemaGenerator;
-use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::call::{Answered, Call, json as answer};
 use super::operations::{Answer, Code, OPERATIONS, Operation, Parameter, STREAMED};
 use super::problem::Problem;
+use super::schemas::Schemas;
 use crate::api::ErrorKind::{Internal, Invalid, PermissionDenied, Unavailable};
 use crate::errors;
 
@@ -45,19 +45,17 @@ pub(super) fn get(_: Call) -> Answered {
 
 /// The whole document.
 pub(crate) fn document() -> Value {
-    let mut generator = SchemaSettings::draft2020_12()
-        .with(|settings| settings.definitions_path = "/components/schemas".into())
-        .into_generator();
-    let problem = generator.subschema_for::<Problem>().to_value();
+    let mut schemas = Schemas::new();
+    let problem = schemas.written.subschema_for::<Problem>().to_value();
     for streamed in STREAMED {
-        streamed(&mut generator);
+        streamed(&mut schemas.written);
     }
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for operation in OPERATIONS {
-        let described = described(operation, &problem, &mut generator);
+        let described = described(operation, &problem, &mut schemas);
         paths.entry(operation.path).or_default().insert(operation.verb.as_str().to_owned(), described);
     }
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "signalbox",
@@ -72,19 +70,20 @@ pub(crate) fn document() -> Value {
         "security": [{ "bearer": [] }],
         "paths": paths,
         "components": {
-            "schemas": generator.take_definitions(true),
             "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
         },
-    })
+    });
+    schemas.put_in(&mut document);
+    document
 }
 
-fn described(operation: &Operation, problem: &Value, generator: &mut SchemaGenerator) -> Value {
+fn described(operation: &Operation, problem: &Value, schemas: &mut Schemas) -> Value {
     let mut parameters: Vec<Value> = path_parameters(operation.path);
     parameters.extend(operation.query.iter().map(|parameter| parameter_of("query", parameter)));
     parameters.extend(operation.headers.iter().map(|parameter| parameter_of("header", parameter)));
     let mut responses = Map::new();
     for answer in operation.answers {
-        responses.insert(answer.status.to_owned(), response(answer, generator));
+        responses.insert(answer.status.to_owned(), response(answer, &mut schemas.written));
     }
     for (status, codes) in problems(operation) {
         let about = codes.iter().map(|code| format!("`{code}`")).collect::<Vec<_>>().join(", ");
@@ -98,7 +97,7 @@ fn described(operation: &Operation, problem: &Value, generator: &mut SchemaGener
         "responses": responses,
     });
     if let Some(body) = operation.body {
-        let content = json!({ "application/json": { "schema": body(generator) } });
+        let content = json!({ "application/json": { "schema": body(&mut schemas.read) } });
         described["requestBody"] = json!({ "required": true, "content": content });
     }
     if operation.open {

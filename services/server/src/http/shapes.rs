@@ -1,15 +1,14 @@
 //! What bodies look like. The OpenAPI document is generated from these types, their fields and these comments (EXE-017).
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::event::Overrides;
 use signalbox_domain::run::explain::Explanation;
 use signalbox_domain::run::progress::CustomerSummary;
-use signalbox_domain::run::submission::RunBudget;
+use signalbox_domain::run::submission::{RunBudget, Submission};
 
 /// What `POST /v1/agentic/runs/execute` takes (EXE-005).
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -38,7 +37,6 @@ pub(crate) struct ExecuteRequest {
     pub(crate) pipeline_semver: Option<String>,
     /// Limits for this run alone, one for each category.
     #[serde(default)]
-    #[schemars(with = "Vec<Budget>")]
     pub(crate) budgets: Vec<RunBudget>,
     /// Taken and without effect: who acts is what the credential says (EXE-007).
     #[serde(default)]
@@ -93,46 +91,16 @@ pub(crate) struct PlannedCall {
     pub(crate) region: Value,
 }
 
-/// A limit for one run.
-#[derive(Debug, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "describes a type of the rules, which know no schemas")]
-pub(crate) struct Budget {
-    /// One of the nine categories, such as `cost-units` or `external-calls`.
-    category: String,
-    /// The limit, with at most six places.
-    limit: f64,
-    /// `kill` (if left out) or `pause`.
-    on_exceeded: Option<String>,
-}
-
 /// What `POST /v1/runs` takes.
 #[derive(Debug, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[expect(dead_code, reason = "describes a type of the rules, which know no schemas")]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "says what a submission with an id beside it looks like; it is read by the rules")]
 pub(crate) struct SubmitRequest {
     /// A UUID of the caller's choice; makes the submission idempotent. Left out: the server chooses.
     run_id: Option<String>,
-    /// The lead agent, such as `ref.research`.
-    root_agent_id: String,
-    /// The steps, or an object of `steps` and `maxParallel`. A step has a `stepId`, a `kind` (`tool`, `approval`,
-    /// `branch`, `wait`) and the fields of that kind.
-    plan: Value,
-    /// What `{"$from": "/inputs/…"}` in arguments reads.
-    inputs: Option<Value>,
-    /// Cost-quality mode; `balanced` if left out.
-    mode: Option<String>,
-    /// The pipeline this run is an instance of.
-    pipeline_id: Option<String>,
-    /// Its version.
-    pipeline_semver: Option<String>,
-    /// Limits for this run alone, one for each category.
-    budgets: Option<Vec<Budget>>,
-    /// What whoever triggers it declares: `entitlements`, `sourceSet`, `tone`, `persona` and `consent`, all of them, and
-    /// `consent` perhaps as `null`. Left out: all of the credential, and nothing asked for.
-    invocation: Option<Value>,
-    /// What is to be tighter than the mode has it: `maxCostUnits`, `p95LatencyBudgetMs`, `minEvaluationScore`.
-    mode_override: Option<Value>,
+    /// What is to be done.
+    #[serde(flatten)]
+    submission: Submission,
 }
 
 /// A run as it stands.
@@ -165,7 +133,6 @@ pub(crate) struct Run {
     pub(crate) bucket: String,
     /// What it has cost, in cost units with at most six places. Not for customers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<f64>")]
     pub(crate) total_cost_units: Option<Micros>,
     /// In which band its cost lies. Not for customers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,7 +152,6 @@ pub(crate) struct Run {
     pub(crate) closed: bool,
     /// All that is known of it: the fold of its journal. Shown from operators of the tenant up; never in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Value>")]
     pub(crate) envelope: Option<Box<RunEnvelope>>,
 }
 
@@ -254,7 +220,6 @@ pub(crate) struct ToldEvent<'a> {
     pub(crate) progress_kind: &'static str,
     /// Headline, percent, current step, and what is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Value>")]
     pub(crate) summary: Option<&'a CustomerSummary>,
 }
 
@@ -329,6 +294,7 @@ pub(crate) struct RetryRequest {
     pub(crate) step_id: String,
     /// An object of `params`, `modelBinding`, `mode` and `branch`, each of which may be left out.
     #[serde(default)]
+    #[schemars(with = "Option<Overrides>")]
     pub(crate) overrides: Option<Value>,
     /// As for every control.
     #[serde(default)]
@@ -398,14 +364,13 @@ pub(crate) struct Replay {
     /// The event after which it is shown.
     pub(crate) at_seq: u64,
     /// The fold of its journal up to there.
-    #[schemars(with = "Value")]
     pub(crate) envelope: Box<RunEnvelope>,
 }
 
 /// Why a run came as it did, told from its journal.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
-pub(crate) struct Explained(#[schemars(with = "BTreeMap<String, Value>")] pub(crate) Explanation);
+pub(crate) struct Explained(pub(crate) Explanation);
 
 /// Open questions, oldest first.
 #[derive(Debug, Serialize, JsonSchema)]

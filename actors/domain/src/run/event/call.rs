@@ -72,6 +72,7 @@ pub struct CallPending {
 
 /// An amount held on one meter for one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Reservation {
     /// The budget and its meter.
@@ -138,6 +139,7 @@ pub struct CallSettled {
 
 /// A failure of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CallError {
     /// Stable code, such as `tool-timeout`.
@@ -148,6 +150,7 @@ pub struct CallError {
 
 /// How a call stands (RUN-012).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CallOutcome {
     /// Admitted, not settled.
@@ -189,6 +192,7 @@ impl CallOutcome {
 
 /// How well an output is backed by sources (RUN-015, RUN-016).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
     /// Names the set of sources and quotes.
@@ -201,6 +205,7 @@ pub struct Evidence {
 
 /// How well an output is backed by sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum GroundingState {
     /// Each statement has a quote.
@@ -215,6 +220,7 @@ pub enum GroundingState {
 
 /// A file or value a call left behind; also a checkpoint (RUN-014).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactRef {
     /// Its name within the run.

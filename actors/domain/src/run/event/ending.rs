@@ -11,6 +11,7 @@ use crate::time::UnixMs;
 
 /// Labels of decisions (RUN-017, RUN-018).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DecisionLabel {
     /// The plan was made anew.
@@ -37,6 +38,7 @@ pub enum DecisionLabel {
 
 /// A stop, an overrun, or a claim that was not believed, for the audit trail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(tag = "audit", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum GovernanceAudited {
     /// A switch matched.
@@ -75,6 +77,7 @@ pub enum GovernanceAudited {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunFinished {
     /// One of the four terminal statuses.
@@ -103,6 +106,7 @@ pub struct RunFinished {
 
 /// A set of artifacts the run gives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RunOutputBundle {
     /// What kind of output.
@@ -115,6 +119,7 @@ pub struct RunOutputBundle {
 
 /// Kinds of output bundles (RUN-019).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OutputKind {
     /// The result.

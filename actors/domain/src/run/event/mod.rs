@@ -267,6 +267,7 @@ pub struct CarriedOutput {
 
 /// A value in the journal: itself, or where it lies in the object store if it is big.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum StoredValue {
     /// The value itself.

@@ -48,6 +48,7 @@ pub struct ApprovalRequested {
 
 /// A call that waits for a yes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GuardedAction {
     /// The step that makes it.
@@ -62,6 +63,7 @@ pub struct GuardedAction {
 
 /// Why somebody is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ApprovalReason {
     /// The plan has a gate here.
@@ -72,6 +74,7 @@ pub enum ApprovalReason {
 
 /// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ApprovalDecision {
     /// Yes. For an unknown outcome: dispatch the call anew.
@@ -120,6 +123,7 @@ pub struct RunControlAuditEvent {
 
 /// The eight controls (CTL-017).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ControlKind {
     /// Hold the run.
@@ -178,6 +182,7 @@ pub enum ControlEffect {
 
 /// What `retryWithChanges` may change (CTL-012).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Overrides {
     /// New arguments by step id.
@@ -196,6 +201,7 @@ pub struct Overrides {
 
 /// Why a run is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PauseCause {
     /// An operator or caller asked for it.
