@@ -18,33 +18,7 @@ pub const SCAN_ROWS_MAX: usize = 5_000;
 /// Most open questions `open_approvals` lists.
 pub const OPEN_APPROVALS_MAX: usize = 1_000;
 
-/// Whose runs. It comes from the caller's credential, beside the filter, so that no filter reaches beyond it (I11).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
-    /// Those that one actor of a tenant submitted.
-    Submitter(TenantId, ActorId),
-    /// One tenant's.
-    Tenant(TenantId),
-    /// Everybody's: for operators of the whole installation.
-    AllTenants,
-}
-
-impl Scope {
-    /// The tenant it is within, if it is within one.
-    pub const fn tenant(&self) -> Option<&TenantId> {
-        match self {
-            Self::Submitter(tenant, _) | Self::Tenant(tenant) => Some(tenant),
-            Self::AllTenants => None,
-        }
-    }
-    /// The actor whose runs alone are in it, if there is one.
-    pub const fn submitter(&self) -> Option<&ActorId> {
-        match self {
-            Self::Submitter(_, actor) => Some(actor),
-            Self::Tenant(_) | Self::AllTenants => None,
-        }
-    }
-}
+pub use signalbox_domain::identity::Scope;
 
 /// A page of runs.
 #[derive(Debug, Clone, PartialEq, Default)]

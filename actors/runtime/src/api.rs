@@ -8,7 +8,7 @@ use signalbox_domain::governance::budget::Budget;
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::switching::SwitchDenial;
 pub use signalbox_domain::identity::Caller;
-use signalbox_domain::ids::{RunId, StepId, TenantId};
+use signalbox_domain::ids::{RunId, StepId};
 use signalbox_domain::invocation::Gap;
 use signalbox_domain::mode::ModeBounds;
 use signalbox_domain::quantity::Micros;
@@ -61,16 +61,7 @@ pub struct Question {
     pub may_decide: bool,
 }
 
-/// Whose runs are meant. Whatever is not the caller's own needs an operator of the whole installation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whose {
-    /// The caller's tenant's.
-    Own,
-    /// This tenant's.
-    Of(TenantId),
-    /// Everybody's.
-    All,
-}
+pub use signalbox_domain::identity::Whose;
 
 /// What a watcher is sent.
 #[derive(Debug, Clone)]

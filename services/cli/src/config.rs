@@ -18,7 +18,7 @@ use signalbox_domain::governance::throttle::BucketRule;
 use signalbox_domain::ids::{ActorId, GrantId, IdError, SwitchId, TenantId, ToolId};
 use signalbox_domain::redact::redact_text;
 use signalbox_domain::time::UnixMs;
-use signalbox_server::{ServeLimits, WatchLimits};
+use signalbox_server::{RequestRate, ServeLimits, WatchLimits};
 use signalbox_tls::{ClientFiles, ClientTls, ServerFiles, TlsError};
 use signalbox_tools::client::Endpoint;
 
@@ -219,6 +219,10 @@ pub(crate) struct LimitsEntry {
     pub(crate) watch_buffer: Option<usize>,
     /// How long a watcher may stand still, in seconds, before its watch ends.
     pub(crate) watch_stall_seconds: Option<u64>,
+    /// Requests that one caller may make per second in the long run, over both edges; as many as it likes if left out.
+    pub(crate) requests_per_second: Option<u32>,
+    /// Requests that one caller may make at once after a rest [default: ten times requestsPerSecond].
+    pub(crate) requests_burst: Option<u32>,
     /// Most bytes of the journal's database in the data folder; as the disk allows if left out.
     pub(crate) store_bytes_max: Option<u64>,
 }
@@ -283,6 +287,10 @@ impl Config {
                 buffer: self.limits.watch_buffer.unwrap_or(default.watch.buffer),
                 stall: self.limits.watch_stall_seconds.map_or(default.watch.stall, Duration::from_secs),
             },
+            requests: self.limits.requests_per_second.map(|per_second| RequestRate {
+                per_second,
+                burst: self.limits.requests_burst.unwrap_or(per_second.saturating_mul(10)),
+            }),
         }
     }
 }
@@ -294,12 +302,17 @@ impl LimitsEntry {
             ("callsPerExecutorMax", self.calls_per_executor_max, 10_000),
             ("watchesMax", self.watches_max, 100_000),
             ("watchBuffer", self.watch_buffer, 10_000),
+            ("requestsPerSecond", self.requests_per_second.map(|n| n as usize), 1_000_000),
+            ("requestsBurst", self.requests_burst.map(|n| n as usize), 1_000_000),
             ("watchStallSeconds", self.watch_stall_seconds.and_then(|s| usize::try_from(s).ok()), 3_600),
         ];
         for (name, value, most) in counts {
             if value.is_some_and(|value| value == 0 || value > most) {
                 return Err(format!("limits.{name} must be between 1 and {most}"));
             }
+        }
+        if self.requests_burst.is_some() && self.requests_per_second.is_none() {
+            return Err("limits.requestsBurst needs limits.requestsPerSecond".to_owned());
         }
         if self.store_bytes_max.is_some_and(|bytes| bytes < 1 << 20) {
             return Err("limits.storeBytesMax must be at least 1048576".to_owned());
@@ -465,6 +478,8 @@ userVisibleStatusCopy = "c"
             ("[identity]\napiKeys = true\nnone = true".to_owned(), "none"),
             ("[limits]\nwatchesMax = 0".to_owned(), "limits.watchesMax"),
             ("[limits]\nwatches = 1".to_owned(), "watches"),
+            ("[limits]\nrequestsPerSecond = 0".to_owned(), "limits.requestsPerSecond"),
+            ("[limits]\nrequestsBurst = 5".to_owned(), "limits.requestsPerSecond"),
             ("[[executors]]\nurl = \"x\"".to_owned(), "url"),
             ("[[executors]]\nuri = \"http://x\"\nca = \"ca.pem\"".to_owned(), "executors[0]"),
             ("[tls]\ncert = \"cert.pem\"".to_owned(), "key"),

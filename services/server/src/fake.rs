@@ -245,9 +245,8 @@ impl RunApi for FakeNode {
     }
 
     async fn preflight(&self, _caller: &Caller, submission: Submission) -> Result<Preflight, ApiError> {
-        let mut state = self.0.lock().unwrap();
         // What is refused at a submission is what a preflight tells.
-        let gaps = match state.refusal.take() {
+        let gaps = match self.0.lock().unwrap().refusal.clone() {
             Some(ApiError::Preflight(gaps)) => gaps,
             Some(error) => return Err(error),
             None => Vec::new(),

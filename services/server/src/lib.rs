@@ -14,12 +14,14 @@ mod http;
 pub mod identity;
 mod listing;
 mod page;
+mod rates;
 mod serve;
 mod service;
 mod transport;
 mod validate;
 mod watch;
 
+pub use rates::{RateError, RequestRate};
 pub use serve::{ANSWER_BYTES_MAX, Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, bind_identified, serve};
 pub use validate::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
 pub use watch::WatchLimits;

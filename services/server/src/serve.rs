@@ -21,6 +21,7 @@ use crate::api::{GovernanceApi, RunApi};
 use crate::dashboard::Dashboard;
 use crate::governing::Governing;
 use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured, check_listen};
+use crate::rates::{RateError, Rates, RequestRate};
 use crate::service::Runs;
 use crate::transport::Deadlines;
 use crate::watch::WatchLimits;
@@ -52,11 +53,13 @@ pub struct ServeLimits {
     pub watches_max: usize,
     /// What one watch may hold.
     pub watch: WatchLimits,
+    /// How often one caller may ask; as often as it likes if not set.
+    pub requests: Option<RequestRate>,
 }
 
 impl Default for ServeLimits {
     fn default() -> Self {
-        Self { watches_max: 1_024, watch: WatchLimits { buffer: 256, stall: Duration::from_secs(10) } }
+        Self { watches_max: 1_024, watch: WatchLimits { buffer: 256, stall: Duration::from_secs(10) }, requests: None }
     }
 }
 
@@ -97,6 +100,9 @@ pub enum ServeError {
     /// The machinery below failed.
     #[error("the server failed")]
     Transport(#[from] tonic::transport::Error),
+    /// The rate of requests makes no sense.
+    #[error("the rate of requests makes no sense")]
+    Rate(#[from] RateError),
     /// The service descriptions compiled into this binary cannot be read.
     #[error("the service descriptions are broken")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -109,6 +115,7 @@ impl ServeError {
             Self::IdentityNotConfigured(_) => IdentityNotConfigured::CODE,
             Self::Listen { .. } => "listen-failed",
             Self::Transport(_) => "server-failed",
+            Self::Rate(_) => "config-invalid",
             Self::Reflection(_) => "reflection-failed",
         }
     }
@@ -199,6 +206,7 @@ const SERVICES: [&str; 4] = [
 /// Everything that is answered at the port, whatever protocol it is asked in.
 fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) -> Result<Routes, ServeError> {
     let identity = edge.identity.clone();
+    let rates = Arc::new(Rates::new(edge.limits.requests)?);
     let identities = IdentityServiceServer::new(Identities { keys: edge.keys })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
@@ -221,6 +229,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         governance: edge.governance,
         identity: edge.identity,
         ids: edge.ids,
+        rates: rates.clone(),
         watch_limits: edge.limits.watch,
         watches,
         draining,
@@ -234,10 +243,10 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
     // What is no call of gRPC is HTTP's to answer, so the last word is HTTP's too.
-    let grpc = Routes::new(Door::before(runs, &identity))
-        .add_service(Door::before(governing, &identity))
-        .add_service(Door::before(dashboard, &identity))
-        .add_service(Door::before(identities, &identity))
+    let grpc = Routes::new(Door::before(runs, &identity, &rates))
+        .add_service(Door::before(governing, &identity, &rates))
+        .add_service(Door::before(dashboard, &identity, &rates))
+        .add_service(Door::before(identities, &identity, &rates))
         .add_service(reflection)
         .into_axum_router()
         .reset_fallback();

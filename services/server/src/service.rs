@@ -20,6 +20,7 @@ use crate::asks::{Steered, explained, sees_envelope};
 use crate::errors::Refusal;
 use crate::identity::{Identify, caller_of};
 use crate::listing::{self, Listing};
+use crate::rates::Rates;
 use crate::serve::ANSWER_BYTES_MAX;
 use crate::watch::WatchLimits;
 use crate::{convert, errors, transport, validate};
@@ -36,6 +37,8 @@ pub(crate) struct Runs {
     pub(crate) governance: Arc<dyn GovernanceApi>,
     pub(crate) identity: Arc<dyn Identify>,
     pub(crate) ids: Arc<dyn Ids>,
+    /// How often each caller may ask, on both edges together.
+    pub(crate) rates: Arc<Rates>,
     pub(crate) watch_limits: WatchLimits,
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) draining: watch::Receiver<bool>,

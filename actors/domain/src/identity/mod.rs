@@ -8,6 +8,7 @@ mod caller;
 mod claims;
 mod key;
 mod role;
+mod runs;
 mod scope;
 
 pub use authority::{Action, Reach, TenantDenied, may_see, reach, tenant_of};
@@ -18,4 +19,5 @@ pub use key::{
     SECRET_BYTES, last_used_shown, may_create,
 };
 pub use role::{Role, Visibility};
+pub use runs::{OthersDenied, Scope, Whose, scope_of};
 pub use scope::{APPROVE_GUARDIAN, APPROVE_TEACHER, SCOPES_MAX, check_scopes};

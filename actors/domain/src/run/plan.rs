@@ -27,7 +27,7 @@ pub const FAN_OUT_MAX: u32 = 64;
 pub struct Plan {
     /// The steps, in declaration order.
     pub steps: Vec<Step>,
-    /// Most tool calls in flight at once; [`FAN_OUT_DEFAULT`] if absent.
+    /// Most tool calls in flight at once, at most 64; 8 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_parallel: Option<u32>,
 }

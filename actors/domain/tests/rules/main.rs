@@ -22,6 +22,7 @@ mod redaction;
 mod redaction_cases;
 mod registry;
 mod rehearsals;
+mod run_scopes;
 mod schedules;
 mod scrubbing;
 mod switching;

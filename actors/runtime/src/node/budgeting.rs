@@ -1,7 +1,9 @@
 //! Managing budgets. A limit stands on its meter, so changing one needs no epoch: the next append reads it.
 
 use signalbox_domain::governance::audit::{AuditBody, AuditEvent, AuditKind, Subject};
-use signalbox_domain::governance::budget::{Budget, BudgetVerdict, EndedWindow, Meter, MeteredBudget, applies, check_budget};
+use signalbox_domain::governance::budget::{
+    Budget, BudgetVerdict, EndedWindow, Meter, MeteredBudget, applies, check_budget,
+};
 use signalbox_domain::governance::budgeting::{self, BUDGETS_MAX, BudgetDenial, Expected, Known, Putting};
 use signalbox_domain::governance::switching::Reach;
 use signalbox_domain::ids::{BudgetId, CommandId};
@@ -91,7 +93,9 @@ impl NodeHandle {
         let before = known.map(|(metered, revision)| self.standing_of(metered, revision));
         let after = match (putting, &before) {
             (Putting::Unchanged, Some(before)) => before.clone(),
-            (Putting::Unchanged, None) => return Err(BudgetDenial::NoSuchBudget(wish.budget.budget_id.to_string()).into()),
+            (Putting::Unchanged, None) => {
+                return Err(BudgetDenial::NoSuchBudget(wish.budget.budget_id.to_string()).into());
+            }
             (Putting::Put(budget), Some(before)) => {
                 let metered = MeteredBudget { budget, meter: before.metered.meter.clone() };
                 self.standing_of(metered, before.revision)

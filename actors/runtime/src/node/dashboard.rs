@@ -1,10 +1,10 @@
 //! Many runs at once: lists, counts, and what operators see at a glance (DSH).
 
 use signalbox_domain::dashboard::{DashboardFilter, OperatorSnapshot, RunCounts, active_switches};
-use signalbox_domain::identity::{self, Action, Reach, Role, Visibility};
+use signalbox_domain::identity::{OthersDenied, Scope, Visibility, scope_of};
 use signalbox_domain::ids::TenantId;
 use signalbox_domain::time::UnixMs;
-use signalbox_ports::directory::{RunPage, Scope};
+use signalbox_ports::directory::RunPage;
 
 use super::NodeHandle;
 use crate::api::{ApiError, Caller, Whose};
@@ -55,18 +55,7 @@ fn only_operators(caller: &Caller) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whose runs the caller may ask for. Another tenant is refused whether or not there is one of that name (I11).
+/// Whose runs the caller may ask for.
 fn scope(caller: &Caller, whose: Whose) -> Result<Scope, ApiError> {
-    let own = || Scope::Submitter(caller.tenant_id.clone(), caller.actor.actor_id.clone());
-    let all = caller.actor.role == Role::PlatformOperator;
-    // Whoever is no operator is shown its own runs alone.
-    let own_alone = identity::reach(caller.actor.role, Action::ReadRuns) < Reach::Tenant;
-    match whose {
-        Whose::Own if own_alone => Ok(own()),
-        Whose::Of(tenant) if own_alone && tenant == caller.tenant_id => Ok(own()),
-        Whose::Own => Ok(Scope::Tenant(caller.tenant_id.clone())),
-        Whose::Of(tenant) if all || tenant == caller.tenant_id => Ok(Scope::Tenant(tenant)),
-        Whose::All if all => Ok(Scope::AllTenants),
-        Whose::Of(_) | Whose::All => Err(ApiError::AboveStanding("what belongs to other tenants")),
-    }
+    scope_of(caller, whose).map_err(|OthersDenied| ApiError::AboveStanding("what belongs to other tenants"))
 }

@@ -52,9 +52,6 @@ pub(crate) enum BudgetsCommand {
         /// How it is done.
         #[command(flatten)]
         how: HowArgs,
-        /// Only say what would no longer be bounded; nothing is changed.
-        #[arg(long)]
-        dry_run: bool,
     },
     /// Shows the windows of a budget that are over, and who changed it.
     #[command(after_help = "Example:
@@ -77,6 +74,9 @@ pub(crate) struct HowArgs {
     /// The revision you have seen: refused if somebody has changed it since.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     expected_revision: Option<u64>,
+    /// Only say what would change, by the rules the node decides by; nothing is changed.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// `budgets put`.
@@ -151,8 +151,7 @@ pub(crate) async fn run(client: Governance, command: BudgetsCommand, out: &mut O
         BudgetsCommand::Get { id } => get(client, id, out).await,
         BudgetsCommand::List => list(client, out).await,
         BudgetsCommand::TopUp { id, by, how } => top_up(client, id, by, how, out).await,
-        BudgetsCommand::Retire { id, dry_run: true, .. } => would_retire(client, id, out).await,
-        BudgetsCommand::Retire { id, how, dry_run: false } => retire(client, id, how, out).await,
+        BudgetsCommand::Retire { id, how } => retire(client, id, how, out).await,
         BudgetsCommand::History { id, limit } => history(client, id, limit, out).await,
     }
 }
@@ -165,9 +164,13 @@ async fn put(mut client: Governance, args: PutArgs, out: &mut Out) -> Result<(),
         reason: args.how.reason,
         expected_revision: args.how.expected_revision.unwrap_or_default(),
         expects_none: args.create,
+        dry_run: args.how.dry_run,
     };
     let answer = client.put_budget(timed(request)).await?.into_inner();
     let budget = answer.budget.unwrap_or_default();
+    if args.how.dry_run {
+        return would(answer.before.as_ref(), &budget, None, out);
+    }
     if out.is_json() {
         return out.json(&json!({ "budget": view(&budget)?, "unchanged": answer.unchanged }));
     }
@@ -282,9 +285,13 @@ async fn top_up(mut client: Governance, id: String, by: Micros, how: HowArgs, ou
         amount_micros: by.0,
         reason: how.reason,
         expected_revision: how.expected_revision.unwrap_or_default(),
+        dry_run: how.dry_run,
     };
     let answer = client.top_up_budget(timed(request)).await?.into_inner();
     let budget = answer.budget.unwrap_or_default();
+    if how.dry_run {
+        return would(answer.before.as_ref(), &budget, Some(answer.resumed), out);
+    }
     if out.is_json() {
         return out.json(&json!({ "budget": view(&budget)?, "resumed": answer.resumed }));
     }
@@ -296,22 +303,56 @@ async fn retire(mut client: Governance, id: String, how: HowArgs, out: &mut Out)
         budget_id: id,
         reason: how.reason,
         expected_revision: how.expected_revision.unwrap_or_default(),
+        dry_run: how.dry_run,
     };
     let budget = client.retire_budget(timed(request)).await?.into_inner().budget.unwrap_or_default();
+    if how.dry_run {
+        if out.is_json() {
+            return out.json(&json!({ "dryRun": true, "budget": view(&budget)? }));
+        }
+        return out.line(&format!(
+            "would take {} out of force: {}. Nothing was done",
+            budget.budget_id,
+            standing(&budget)
+        ));
+    }
     if out.is_json() {
         return out.json(&json!({ "budget": view(&budget)? }));
     }
     out.line(&format!("{} is out of force; {}", budget.budget_id, standing(&budget)))
 }
 
-/// What retiring would take away.
-async fn would_retire(mut client: Governance, id: String, out: &mut Out) -> Result<(), Failure> {
-    let answer = client.get_budget(timed(v1::GetBudgetRequest { budget_id: id })).await?.into_inner();
-    let budget = answer.budget.unwrap_or_default();
+/// What would change, as the node says: before and after.
+fn would(before: Option<&v1::Budget>, after: &v1::Budget, resumed: Option<u32>, out: &mut Out) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&json!({ "dryRun": true, "budget": view(&budget)? }));
+        let before = before.map(view).transpose()?;
+        let mut shown = json!({ "dryRun": true, "before": before, "after": view(after)? });
+        if let Some(resumed) = resumed {
+            shown["resumed"] = json!(resumed);
+        }
+        return out.json(&shown);
     }
-    out.line(&format!("would take {} out of force: {}. Nothing was done", budget.budget_id, standing(&budget)))
+    let (old, new) = (before.map(rule_of).transpose()?.unwrap_or_default(), rule_of(after)?);
+    let said = |value: &Value| if value.is_null() { "-".to_owned() } else { value.to_string().replace('"', "") };
+    let fields = new.as_object().into_iter().flatten().map(|(field, _)| field.clone());
+    let gone = old.as_object().into_iter().flatten().map(|(field, _)| field.clone());
+    let all: std::collections::BTreeSet<String> = fields.chain(gone).collect();
+    let changed: Vec<_> = all
+        .into_iter()
+        .filter(|field| old[field.as_str()] != new[field.as_str()])
+        .map(|field| vec![said(&old[field.as_str()]), said(&new[field.as_str()]), field])
+        .map(|mut row| {
+            row.rotate_right(1);
+            row
+        })
+        .collect();
+    if changed.is_empty() {
+        return out.line(&format!("{} is like that already. Nothing was done", after.budget_id));
+    }
+    out.table(&["FIELD", "BEFORE", "AFTER"], &changed)?;
+    let stood = before.map_or_else(|| "not in force".to_owned(), standing);
+    let goes_on = resumed.map(|resumed| format!("; runs that would go on: {resumed}")).unwrap_or_default();
+    out.line(&format!("{}: {stood}; it would be: {}{goes_on}. Nothing was done", after.budget_id, standing(after)))
 }
 
 async fn history(mut client: Governance, id: String, limit: u32, out: &mut Out) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use signalbox_domain::redact::redact_text;
 use signalbox_runtime::NodeConfig;
+use signalbox_server::RequestRate;
 use signalbox_tools::client::CONCURRENCY_DEFAULT;
 use toml::{Table, Value};
 use url::Url;
@@ -138,8 +139,12 @@ fn rows(args: &ServeArgs, config: &Config, table: &Table) -> Vec<Row> {
     rows
 }
 
-fn limits(config: &Config) -> [(&'static str, String, bool); 6] {
+fn limits(config: &Config) -> [(&'static str, String, bool); 8] {
     let (said, served) = (&config.limits, config.serve_limits());
+    let rate = |of: fn(RequestRate) -> u32| match served.requests {
+        Some(rate) => of(rate).to_string(),
+        None => "as many as a caller likes".to_owned(),
+    };
     let active = said.runs_active_max.unwrap_or_else(|| NodeConfig::default().runs_active_max);
     let calls = said.calls_per_executor_max.unwrap_or(CONCURRENCY_DEFAULT);
     let bytes = said.store_bytes_max.map_or_else(|| "as the disk allows".to_owned(), |bytes| bytes.to_string());
@@ -149,6 +154,8 @@ fn limits(config: &Config) -> [(&'static str, String, bool); 6] {
         ("watchesMax", served.watches_max.to_string(), said.watches_max.is_some()),
         ("watchBuffer", served.watch.buffer.to_string(), said.watch_buffer.is_some()),
         ("watchStallSeconds", served.watch.stall.as_secs().to_string(), said.watch_stall_seconds.is_some()),
+        ("requestsPerSecond", rate(|rate| rate.per_second), said.requests_per_second.is_some()),
+        ("requestsBurst", rate(|rate| rate.burst), said.requests_burst.is_some()),
         ("storeBytesMax", bytes, said.store_bytes_max.is_some()),
     ]
 }

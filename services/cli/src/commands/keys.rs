@@ -30,6 +30,9 @@ pub(crate) enum KeysCommand {
     Revoke {
         /// The key.
         id: Uuid,
+        /// Only say which key that is; nothing is changed.
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -55,7 +58,8 @@ pub(crate) async fn run(mut client: Identities, command: KeysCommand, out: &mut 
     match command {
         KeysCommand::Create(args) => create(client, args, out).await,
         KeysCommand::List { all } => list(client, all, out).await,
-        KeysCommand::Revoke { id } => {
+        KeysCommand::Revoke { id, dry_run: true } => would_revoke(client, id, out).await,
+        KeysCommand::Revoke { id, dry_run: false } => {
             let request = v1::RevokeApiKeyRequest { key_id: id.to_string() };
             let key = client.revoke_api_key(timed(request)).await?.into_inner().api_key.unwrap_or_default();
             if out.is_json() {
@@ -87,6 +91,23 @@ async fn create(mut client: Identities, args: CreateArgs, out: &mut Out) -> Resu
     out.line(
         "the secret is shown this once; keep it in a file that only its user can read, and name that with --token-file",
     )
+}
+
+/// Which key would be taken back. Whoever is shown a key may take it back.
+async fn would_revoke(mut client: Identities, id: Uuid, out: &mut Out) -> Result<(), Failure> {
+    let request = v1::ListApiKeysRequest { include_ended: true };
+    let keys = client.list_api_keys(timed(request)).await?.into_inner().api_keys;
+    let Some(key) = keys.into_iter().find(|key| key.key_id == id.to_string()) else {
+        return Err(Failure::new("no-such-key", format!("there is no API key `{id}`"))
+            .next("see which there are with `signalbox keys list --all`"));
+    };
+    if out.is_json() {
+        return out.json(&json!({ "dryRun": true, "apiKey": view(&key) }));
+    }
+    let then = if key.state == "active" { "would be taken back, for good" } else { "is not in force any more" };
+    let last = key.last_used_hour_unix_ms;
+    let used = if last == 0 { "never".to_owned() } else { at(last) };
+    out.line(&format!("{} of `{}` ({}, last used: {used}) {then}. Nothing was done", key.key_id, key.name, key.state))
 }
 
 async fn list(mut client: Identities, all: bool, out: &mut Out) -> Result<(), Failure> {

@@ -149,9 +149,8 @@ pub(crate) fn seconds(text: &str) -> Result<u64, String> {
 /// Does what was asked.
 pub(crate) async fn run(client: Governance, command: SwitchesCommand, out: &mut Out) -> Result<(), Failure> {
     match command {
-        SwitchesCommand::Arm(args) if args.dry_run => would_arm(&args, out),
         SwitchesCommand::Arm(args) => arm(client, args, out).await,
-        SwitchesCommand::Disarm { id, dry_run: true, .. } => would_disarm(client, id, out).await,
+        SwitchesCommand::Disarm { id, reason, dry_run: true } => would_disarm(client, id, reason, out).await,
         SwitchesCommand::Disarm { id, reason, dry_run: false } => disarm(client, id, reason, out).await,
         SwitchesCommand::List { all } => list(client, all, out).await,
         SwitchesCommand::Show { id } => show(client, id, out).await,
@@ -171,10 +170,14 @@ async fn arm(mut client: Governance, args: ArmArgs, out: &mut Out) -> Result<(),
         safe_degradation_mode_id: args.degrade_to.unwrap_or_default(),
         expiry: args.lasts.map(v1::arm_switch_request::Expiry::ExpiresAfterSeconds),
         wait: args.wait,
+        dry_run: args.dry_run,
     });
     request.set_timeout(WAIT_WITHIN);
     let answer = client.arm_switch(request).await?.into_inner();
     let switch = answer.switch.clone().unwrap_or_default();
+    if args.dry_run {
+        return would_arm(&switch, answer.replayed, out);
+    }
     if out.is_json() {
         out.json(&json!({
             "switch": view(&switch),
@@ -202,42 +205,32 @@ async fn arm(mut client: Governance, args: ArmArgs, out: &mut Out) -> Result<(),
     Ok(())
 }
 
-/// What arming would stop. Whether the caller may arm it is the server's to say.
-fn would_arm(args: &ArmArgs, out: &mut Out) -> Result<(), Failure> {
-    let is_global = matches!(args.scope, Scope::Global);
-    if is_global != args.target.is_none() {
-        let problem = if is_global { "a global switch has no --target" } else { "--target says which one is stopped" };
-        return Err(Failure::usage("switch-invalid", problem));
-    }
-    let switch = v1::KillSwitch {
-        scope: v1::SwitchScope::from(args.scope).into(),
-        target_id: args.target.clone().unwrap_or_default(),
-        ..v1::KillSwitch::default()
-    };
-    let whose = match (&args.tenant, args.platform_wide) {
-        (_, true) => "every tenant".to_owned(),
-        (Some(tenant), false) => format!("tenant {tenant}"),
-        (None, false) => "your tenant".to_owned(),
-    };
-    let stopped = format!("{} {}", scope(&switch), switch.target_id);
+/// What arming would stop, as the node says.
+fn would_arm(switch: &v1::KillSwitch, replayed: bool, out: &mut Out) -> Result<(), Failure> {
     if out.is_json() {
-        let scope = scope(&switch);
-        return out.json(&json!({ "dryRun": true, "scope": scope, "targetId": args.target, "whose": whose }));
+        return out.json(&json!({ "dryRun": true, "switch": view(switch), "replayed": replayed }));
     }
-    let stopped = stopped.trim_end();
+    if replayed {
+        return out.line(&format!("{} is armed like that already. Nothing was done", switch.switch_id));
+    }
+    let effect = switch.effect.unwrap_or_default();
     out.line(&format!(
-        "would stop every call that matches {stopped}, for {whose}, and end runs with one out. Nothing was done"
+        "would stop {}: every call that matches, and the runs that have one out or wait for one; runs it would reach now: {}. \
+         Nothing was done",
+        what(switch),
+        effect.left
     ))
 }
 
-/// What disarming would let go on.
-async fn would_disarm(mut client: Governance, id: String, out: &mut Out) -> Result<(), Failure> {
-    let answer = client.get_switch(timed(v1::GetSwitchRequest { switch_id: id })).await?.into_inner();
+/// What disarming would let go on, as the node says.
+async fn would_disarm(mut client: Governance, id: String, reason: String, out: &mut Out) -> Result<(), Failure> {
+    let request = v1::DisarmSwitchRequest { switch_id: id, reason, dry_run: true };
+    let answer = client.disarm_switch(timed(request)).await?.into_inner();
     let switch = answer.switch.unwrap_or_default();
     if out.is_json() {
-        return out.json(&json!({ "dryRun": true, "switch": view(&switch) }));
+        return out.json(&json!({ "dryRun": true, "switch": view(&switch), "disarmed": answer.disarmed }));
     }
-    let asks = if scope(&switch) == "global" { "; another identity must say the same" } else { "" };
+    let asks = if answer.disarmed { "" } else { "; another identity must say the same" };
     out.line(&format!(
         "{} is {}; disarming it would let {} go on again{asks}. Nothing was done",
         switch.switch_id,
@@ -247,7 +240,10 @@ async fn would_disarm(mut client: Governance, id: String, out: &mut Out) -> Resu
 }
 
 async fn disarm(mut client: Governance, id: String, reason: String, out: &mut Out) -> Result<(), Failure> {
-    let answer = client.disarm_switch(timed(v1::DisarmSwitchRequest { switch_id: id, reason })).await?.into_inner();
+    let answer = client
+        .disarm_switch(timed(v1::DisarmSwitchRequest { switch_id: id, reason, dry_run: false }))
+        .await?
+        .into_inner();
     let switch = answer.switch.unwrap_or_default();
     if out.is_json() {
         out.json(&json!({ "switch": view(&switch), "disarmed": answer.disarmed }))?;

@@ -150,7 +150,8 @@ impl Stranger {
         let get = self.ask(v1::GetSwitchRequest { switch_id: switch_id.clone() });
         note("GovernanceService.GetSwitch", self.governance.get_switch(get).await.err());
         for reason in ["x", ""] {
-            let disarm = v1::DisarmSwitchRequest { switch_id: switch_id.clone(), reason: reason.into() };
+            let disarm =
+                v1::DisarmSwitchRequest { switch_id: switch_id.clone(), reason: reason.into(), dry_run: false };
             note("GovernanceService.DisarmSwitch", self.governance.disarm_switch(self.ask(disarm)).await.err());
         }
         let get = self.ask(v1::GetBudgetRequest { budget_id: budget_id.clone() });
@@ -159,12 +160,16 @@ impl Stranger {
         note("GovernanceService.GetBudgetHistory", self.governance.get_budget_history(history).await.err());
         for (amount_micros, reason, expected_revision) in [(1, "x", 0), (-1, "x", 0), (1, "", 0), (1, "x", 7)] {
             let (budget_id, reason) = (budget_id.clone(), reason.to_owned());
-            let top_up = v1::TopUpBudgetRequest { budget_id, amount_micros, reason, expected_revision };
+            let top_up = v1::TopUpBudgetRequest { budget_id, amount_micros, reason, expected_revision, dry_run: false };
             note("GovernanceService.TopUpBudget", self.governance.top_up_budget(self.ask(top_up)).await.err());
         }
         for expected_revision in [0, 7] {
-            let retire =
-                v1::RetireBudgetRequest { budget_id: budget_id.clone(), reason: "x".into(), expected_revision };
+            let retire = v1::RetireBudgetRequest {
+                budget_id: budget_id.clone(),
+                reason: "x".into(),
+                expected_revision,
+                dry_run: false,
+            };
             note("GovernanceService.RetireBudget", self.governance.retire_budget(self.ask(retire)).await.err());
         }
         let revoke = self.ask(v1::RevokeApiKeyRequest { key_id: ids.key.to_string() });

@@ -159,3 +159,85 @@ fn the_front_door_executes_a_plan_waits_for_its_end_and_replays_it() {
     assert_eq!((refused.0, &parsed(&refused)["code"]), (503, &json!("agent_tools_not_configured")));
     assert_eq!(server.json("runs list").json()["runs"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn an_operator_arms_lists_and_disarms_a_switch_and_reads_the_snapshot_over_http() {
+    let server = Server::start();
+    let (switches, snapshot) =
+        ("/api/admin/agentic-operations/kill-switches", "/api/admin/agentic-operations/snapshot");
+    let wish = json!({"switchId": "no-memory", "scope": "tool", "targetId": "memory.read", "reason": "it looks odd",
+        "userVisibleStatusCopy": "Back soon.", "wait": true});
+    let armed = ask(&server, "POST", switches, &wish);
+    assert_eq!(armed.0, 201, "{armed:?}");
+    let armed = parsed(&armed);
+    assert_eq!((&armed["switch"]["state"], &armed["replayed"]), (&json!("armed"), &json!(false)));
+    assert!(armed["sweptAfterMs"].is_u64(), "{armed}");
+    let again = ask(&server, "POST", switches, &wish);
+    assert_eq!((again.0, &parsed(&again)["replayed"]), (200, &json!(true)));
+    let listed = parsed(&ask(&server, "GET", switches, &Value::Null));
+    assert_eq!(listed["killSwitches"][0]["switchId"], "no-memory");
+
+    // It stops what it names, from the next call on.
+    let body = json!({"runId": RUN, "tenantId": "default", "rootAgentId": "ref.course-generation",
+        "plan": [{"toolId": "memory.read", "args": {"key": "k"}}]});
+    let killed = parsed(&ask(&server, "POST", "/v1/agentic/runs/execute?wait=30", &body));
+    assert_eq!(killed["status"], "killed", "{killed}");
+    let now = parsed(&ask(&server, "GET", snapshot, &Value::Null));
+    assert_eq!(now["activeSwitches"][0]["switchId"], "no-memory");
+    let counted: u64 = now["counts"].as_array().unwrap().iter().map(|count| count["runs"].as_u64().unwrap()).sum();
+    assert_eq!(counted, 1, "{now}");
+    // Over gRPC it is the same switch.
+    assert_eq!(server.json("switches show no-memory").json()["reason"], "it looks odd");
+
+    let why = json!({"reason": "it was nothing"});
+    let disarm = format!("{switches}/no-memory/disarm");
+    let disarmed = ask(&server, "POST", &disarm, &why);
+    assert_eq!((disarmed.0, &parsed(&disarmed)["disarmed"]), (200, &json!(true)));
+    assert_eq!(parsed(&ask(&server, "GET", switches, &Value::Null))["killSwitches"], json!([]));
+    let all = parsed(&ask(&server, "GET", &format!("{switches}?all=true"), &Value::Null));
+    assert_eq!(all["killSwitches"][0]["state"], "disarmed");
+    let twice = ask(&server, "POST", &disarm, &why);
+    assert_eq!((twice.0, &parsed(&twice)["code"]), (412, &json!("switch-already-disarmed")));
+    let unknown = ask(&server, "POST", &format!("{switches}/none/disarm"), &why);
+    assert_eq!((unknown.0, &parsed(&unknown)["code"]), (404, &json!("no-such-switch")));
+    let mut odd = wish;
+    odd["colour"] = json!("red");
+    let refused = ask(&server, "POST", switches, &odd);
+    assert_eq!((refused.0, &parsed(&refused)["code"]), (400, &json!("unknown-field")));
+    let mut body = body;
+    body["runId"] = json!("0190d6a8-3c1e-7bbb-8f5e-0000000000ad");
+    let runs = parsed(&ask(&server, "POST", "/v1/agentic/runs/execute?wait=30", &body));
+    assert_eq!(runs["status"], "completed", "{runs}");
+}
+
+#[test]
+fn a_preflight_over_http_tells_what_is_lacking_and_makes_no_run() {
+    let server = Server::start();
+    let told = ask(&server, "POST", "/v1/runs/preflight", &job());
+    assert_eq!(told.0, 200, "{told:?}");
+    let told = parsed(&told);
+    assert_eq!((&told["ok"], &told["gaps"], &told["mode"]), (&json!(true), &json!([]), &json!("balanced")));
+    assert!(told["estimateCostUnits"].as_f64().unwrap() > 0.0, "{told}");
+    let mut lacking = job();
+    lacking["mode"] = json!("deep");
+    lacking["invocation"] =
+        json!({"entitlements": [], "sourceSet": [], "tone": "neutral", "persona": "none", "consent": null});
+    let told = parsed(&ask(&server, "POST", "/v1/runs/preflight", &lacking));
+    let codes: Vec<&str> = told["gaps"].as_array().unwrap().iter().map(|gap| gap["code"].as_str().unwrap()).collect();
+    assert!(told["ok"] == false && codes.contains(&"missing-entitlement"), "{told}");
+    let mut named = job();
+    named["runId"] = json!(RUN);
+    let refused = ask(&server, "POST", "/v1/runs/preflight", &named);
+    assert_eq!((refused.0, &parsed(&refused)["code"]), (400, &json!("run-id-not-taken")));
+    assert_eq!(server.json("runs list").json()["runs"], json!([]));
+}
+
+#[test]
+fn a_configured_rate_holds_whoever_asks_too_often() {
+    let data = tempfile::TempDir::new().unwrap();
+    put(data.path(), "box.toml", "[limits]\nrequestsPerSecond = 1\nrequestsBurst = 3\n");
+    let config = data.path().join("box.toml").to_str().unwrap().to_owned();
+    let server = Server::over(data, &["--config", &config]);
+    let codes: Vec<u16> = (0..5).map(|_| ask(&server, "GET", "/v1/runs", &Value::Null).0).collect();
+    assert!(codes[..3] == [200; 3] && codes[3..].contains(&429), "{codes:?}");
+}

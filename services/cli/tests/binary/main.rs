@@ -7,6 +7,7 @@ mod approvals;
 mod checkup;
 mod controls;
 mod demo;
+mod dry_runs;
 mod explaining;
 mod foreign;
 mod harness;

@@ -1,6 +1,7 @@
 //! Preflights, modes and rehearsals through the binary.
 
 use std::net::TcpListener;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -225,4 +226,45 @@ fn the_table_of_a_dry_run_names_what_to_do() {
     for word in ["GAP", "consent-required", "confirm one", "balanced"] {
         assert!(said.out.contains(word), "{word}: {}", said.out);
     }
+}
+
+/// The test that is run where there is no network.
+const REHEARSED: &str =
+    "rehearsing::the_weekly_briefing_is_rehearsed_to_its_end_offline_and_nothing_is_spent_or_written";
+/// Brings the loopback up, shows which interfaces there are, and runs that test.
+const INSIDE: &str = "ip link set lo up && cat /proc/net/dev && exec \"$0\" --exact \"$1\"";
+
+#[test]
+fn a_rehearsal_ends_where_there_is_no_network_at_all() {
+    let this = std::env::current_exe().unwrap();
+    let said = Command::new("unshare")
+        .args(["--net", "--map-root-user", "sh", "-c", INSIDE])
+        .arg(&this)
+        .arg(REHEARSED)
+        .output();
+    let said = match said {
+        Ok(said) => said,
+        // Nothing that makes namespaces: the rehearsal itself shows that it connects to nobody, with a listener that waits.
+        Err(error) => {
+            println!(
+                "without a network namespace ({error}): rehearsed with the network there, and nobody was connected to"
+            );
+            return the_weekly_briefing_is_rehearsed_to_its_end_offline_and_nothing_is_spent_or_written();
+        }
+    };
+    let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    let interfaces: Vec<&str> = out
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.trim())
+        .take_while(|name| !name.contains(' '))
+        .collect();
+    if interfaces.is_empty() {
+        println!(
+            "no network namespace may be made here ({err}): rehearsed with the network there, and nobody was connected to"
+        );
+        return the_weekly_briefing_is_rehearsed_to_its_end_offline_and_nothing_is_spent_or_written();
+    }
+    assert_eq!(interfaces, ["lo"], "there is a network after all");
+    assert!(said.status.success() && out.contains("1 passed"), "{out}{err}");
 }

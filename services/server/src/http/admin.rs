@@ -265,6 +265,7 @@ fn asked(wish: ArmRequest) -> Result<v1::ArmSwitchRequest, crate::errors::Refusa
         safe_degradation_mode_id: wish.safe_degradation_mode_id,
         wait: wish.wait,
         expiry,
+        dry_run: false,
     })
 }
 

@@ -116,6 +116,7 @@ async fn answer(
         return other_method(&parts.method, operations);
     };
     let caller = if operation.open { None } else { Some(runs.identity.identify(&parts.headers).await?) };
+    caller.iter().try_for_each(|caller| runs.rates.take(caller))?;
     let params = RawPathParams::from_request_parts(&mut parts, &())
         .await
         .map_err(|_| Refusal::new(ErrorKind::Invalid, "path-invalid", "the path is not UTF-8"))?;

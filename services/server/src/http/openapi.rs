@@ -12,7 +12,7 @@ use super::call::{Answered, Call, json as answer};
 use super::operations::{Answer, Code, OPERATIONS, Operation, Parameter, STREAMED};
 use super::problem::Problem;
 use super::schemas::Schemas;
-use crate::api::ErrorKind::{Internal, Invalid, PermissionDenied, Unavailable};
+use crate::api::ErrorKind::{Internal, Invalid, Overloaded, PermissionDenied, Unavailable};
 use crate::errors;
 
 /// Codes that every operation may answer with.
@@ -22,6 +22,7 @@ const EVERYWHERE: &[Code] = &[
     ("unknown-field", Invalid),
     ("field-invalid", Invalid),
     ("headers-too-large", Invalid),
+    ("too-many-requests", Overloaded),
     ("store-unavailable", Unavailable),
     ("internal", Internal),
 ];
@@ -110,7 +111,11 @@ fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     names
         .map(|name| {
-            let schema = json!({ "type": "string", "format": "uuid" });
+            // Operators choose the ids of switches; all the others are ours.
+            let schema = match name {
+                "switchId" => json!({ "type": "string" }),
+                _ => json!({ "type": "string", "format": "uuid" }),
+            };
             json!({ "name": name, "in": "path", "required": true, "schema": schema })
         })
         .collect()

@@ -1,13 +1,14 @@
 //! The one table of what can be asked over HTTP.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use signalbox_domain::run::submission::Submission;
 
 use super::admin::{ArmRequest, Armed, DisarmRequest, Disarmed, Snapshot, SwitchList};
 use super::call::{Answered, Call};
 use super::shapes::{
     ApprovalList, ChooseBranchRequest, ControlRequest, DecideRequest, Decided, EndOfEvents, Event, ExecuteRequest,
-    Explained, ForkRequest, ProgressLine, QuestionView, Replay, RetryRequest, Run, RunPage, SteeredRun, StepRequest,
-    SubmitRequest, SubmittedRun, ToldEvent,
+    Explained, ForkRequest, PreflightView, ProgressLine, QuestionView, Replay, RetryRequest, Run, RunPage, SteeredRun,
+    StepRequest, SubmitRequest, SubmittedRun, ToldEvent,
 };
 use super::{admin, approvals, events, execute, openapi, runs};
 use crate::api::ErrorKind::{
@@ -199,6 +200,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ("field-missing", Invalid),
             ("agent_tools_not_configured", Unconfigured),
             ("tool_scope_missing", PermissionDenied),
+            ("preflight-failed", PreconditionFailed),
             ("run_id_conflict", Conflict),
             ("unknown-tool", Invalid),
             ("unknown-agent", Invalid),
@@ -227,6 +229,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
         problems: &[
             ("agent_tools_not_configured", Unconfigured),
             ("tool_scope_missing", PermissionDenied),
+            ("preflight-failed", PreconditionFailed),
             ("run_id_conflict", Conflict),
             ("idempotency-key-reused", Invalid),
             ("idempotency-key-invalid", Invalid),
@@ -237,6 +240,19 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ("draining", Unavailable),
         ],
         handler: runs::submit,
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/v1/runs/preflight",
+        id: "preflightRun",
+        about: "What a submission lacks, all of it at once, and what its run would be. Nothing is written.",
+        open: false,
+        query: NONE,
+        headers: NONE,
+        body: Some(schema_of::<Submission>),
+        answers: const { &[ok::<PreflightView>("What it lacks, or that it lacks nothing.")] },
+        problems: &[("unknown-tool", Invalid), ("unknown-agent", Invalid), ("run-id-not-taken", Invalid)],
+        handler: runs::preflight,
     },
     Operation {
         query: &[

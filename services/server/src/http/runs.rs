@@ -56,6 +56,19 @@ pub(super) fn submit(mut call: Call) -> Answered {
     })
 }
 
+/// `POST /v1/runs/preflight`
+pub(super) fn preflight(mut call: Call) -> Answered {
+    Box::pin(async move {
+        let caller = call.caller()?;
+        let (run_id, submission) = submitted(call.value().await?)?;
+        if run_id.is_some() {
+            let message = "a preflight makes no run, so it takes no `runId`; leave it out";
+            return Err(bad("run-id-not-taken", "runId", message));
+        }
+        json(StatusCode::OK, &views::preflight(call.runs.api.preflight(&caller, submission).await?))
+    })
+}
+
 /// A submission with the id that may stand beside it.
 pub(crate) fn submitted(mut value: Value) -> Result<(Option<RunId>, Submission), Refusal> {
     let Some(members) = value.as_object_mut() else {

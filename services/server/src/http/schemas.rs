@@ -1,7 +1,7 @@
 //! The schemas of the OpenAPI document: what is read and what is written, side by side (EXE-017).
 //!
 //! One type has two schemas: a field that may be left out of what is sent is there in what is answered. Where they differ,
-//! what is read is called `…Input`.
+//! what is read is called `…Sent`.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 /// Where a document keeps its schemas.
 const PLACE: &str = "#/components/schemas/";
 /// What the name of a schema ends with that describes only what is read.
-const READ: &str = "Input";
+const READ: &str = "Sent";
 
 /// Both makers of schemas.
 pub(super) struct Schemas {
@@ -35,8 +35,8 @@ impl Schemas {
         let mut all = self.written.take_definitions(true);
         let own = differing(&read, &all);
         for (name, mut schema) in read {
+            rename(&mut schema, &own);
             if own.contains(&name) {
-                rename(&mut schema, &own);
                 all.insert(format!("{name}{READ}"), schema);
             } else {
                 all.entry(name).or_insert(schema);

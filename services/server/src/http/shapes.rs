@@ -103,6 +103,37 @@ pub(crate) struct SubmitRequest {
     submission: Submission,
 }
 
+/// What a submission lacks, and what its run would be (INV-003 to INV-006).
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PreflightView {
+    /// True if the run would be accepted: there is no gap.
+    pub(crate) ok: bool,
+    /// Everything it lacks.
+    pub(crate) gaps: Vec<GapView>,
+    /// The mode it would run in; absent if there is none of that name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<String>,
+    /// The most it may spend, in cost units.
+    pub(crate) max_cost_units: Micros,
+    /// The most its calls may cost, each made once, in cost units.
+    pub(crate) estimate_cost_units: Micros,
+    /// The steps that a stand-in would answer: only in a rehearsal.
+    pub(crate) simulated_step_ids: Vec<String>,
+}
+
+/// One thing a submission lacks.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GapView {
+    /// Stable code, such as `missing-entitlement`.
+    pub(crate) code: String,
+    /// Which scope, source, mode, agent or step.
+    pub(crate) subject: String,
+    /// In words, with what would be right.
+    pub(crate) message: String,
+}
+
 /// A run as it stands.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

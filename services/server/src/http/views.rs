@@ -9,8 +9,12 @@ use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::progress::CustomerSummary;
 
-use super::shapes::{Action, Approval, ApproversView, Event, QuestionView, Run, SteeredRun, ToldEvent};
-use crate::api::{Caller, Question};
+use signalbox_proto::v1;
+
+use super::shapes::{
+    Action, Approval, ApproversView, Event, GapView, PreflightView, QuestionView, Run, SteeredRun, ToldEvent,
+};
+use crate::api::{Caller, Preflight, Question};
 use crate::asks::{Steered, sees_envelope};
 use crate::{convert, listing};
 
@@ -46,6 +50,20 @@ pub(super) fn row(entry: &DashboardEntry, caller: &Caller) -> Run {
 pub(super) fn run(envelope: RunEnvelope, caller: &Caller) -> Run {
     let entry = convert::entry(&envelope, envelope.last_at);
     Run { envelope: sees_envelope(caller).then(|| Box::new(envelope)), ..row(&entry, caller) }
+}
+
+/// What a submission lacks: the same as over gRPC.
+pub(super) fn preflight(preflight: Preflight) -> PreflightView {
+    let told = convert::preflight(preflight);
+    let gap = |gap: v1::PreflightGap| GapView { code: gap.code, subject: gap.subject, message: gap.message };
+    PreflightView {
+        ok: told.ok,
+        gaps: told.gaps.into_iter().map(gap).collect(),
+        mode: Some(told.mode).filter(|mode| !mode.is_empty()),
+        max_cost_units: Micros(told.max_cost_micros),
+        estimate_cost_units: Micros(told.estimate_micros),
+        simulated_step_ids: told.simulated_step_ids,
+    }
 }
 
 /// A run that was steered.

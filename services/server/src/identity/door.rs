@@ -13,18 +13,20 @@ use tower::Service;
 use super::Identify;
 use crate::api::{Caller, ErrorKind};
 use crate::errors::{self, Refusal};
+use crate::rates::Rates;
 
-/// A service that only identified callers reach.
+/// A service that only identified callers reach, each as often as it may.
 #[derive(Clone)]
 pub(crate) struct Door<S> {
     inner: S,
     identity: Arc<dyn Identify>,
+    rates: Arc<Rates>,
 }
 
 impl<S> Door<S> {
     /// In front of a service.
-    pub(crate) fn before(inner: S, identity: &Arc<dyn Identify>) -> Self {
-        Self { inner, identity: Arc::clone(identity) }
+    pub(crate) fn before(inner: S, identity: &Arc<dyn Identify>, rates: &Arc<Rates>) -> Self {
+        Self { inner, identity: Arc::clone(identity), rates: Arc::clone(rates) }
     }
 }
 
@@ -49,9 +51,10 @@ where
         // The one that was polled is the one that is ready.
         let waiting = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, waiting);
-        let identity = Arc::clone(&self.identity);
+        let (identity, rates) = (Arc::clone(&self.identity), Arc::clone(&self.rates));
         Box::pin(async move {
-            match identity.identify(request.headers()).await {
+            let caller = identity.identify(request.headers()).await;
+            match caller.and_then(|caller| rates.take(&caller).map(|()| caller)) {
                 Ok(caller) => {
                     request.extensions_mut().insert(caller);
                     inner.call(request).await

@@ -127,8 +127,13 @@ async fn who_may_not_and_what_is_not_there_have_statuses_of_their_own() {
     let other = v1::ArmSwitchRequest { reason: "something else".into(), ..order("a") };
     let taken = client.arm_switch(other).await.unwrap_err();
     assert_eq!((taken.code(), reason(&taken).as_str()), (Code::AlreadyExists, "switch-id-conflict"));
-    let stale =
-        v1::TopUpBudgetRequest { budget_id: "b".into(), amount_micros: 1, reason: "x".into(), expected_revision: 1 };
+    let stale = v1::TopUpBudgetRequest {
+        budget_id: "b".into(),
+        amount_micros: 1,
+        reason: "x".into(),
+        expected_revision: 1,
+        dry_run: false,
+    };
     let stale = client.top_up_budget(stale).await.unwrap_err();
     assert_eq!((stale.code(), reason(&stale).as_str()), (Code::Aborted, "stale-revision"));
 }

@@ -100,7 +100,11 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
         keys: Arc::new(ApiKeys::new(store, clock, Arc::new(RandomIds))),
         ids: Arc::new(RandomIds),
         tls,
-        limits: ServeLimits { watches_max: WATCHES_MAX as usize, watch: WatchLimits { buffer: 2, stall } },
+        limits: ServeLimits {
+            watches_max: WATCHES_MAX as usize,
+            watch: WatchLimits { buffer: 2, stall },
+            requests: None,
+        },
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

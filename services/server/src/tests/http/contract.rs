@@ -147,6 +147,7 @@ async fn a_refusal_of_the_node_reaches_the_client_of_every_route_with_its_code()
     let mut bodies: Vec<(String, Value)> = vec![
         ("/v1/agentic/runs/execute".to_owned(), execute),
         ("/v1/runs".to_owned(), json!({"rootAgentId": "ref.research", "plan": []})),
+        ("/v1/runs/preflight".to_owned(), json!({"rootAgentId": "ref.research", "plan": []})),
         (format!("/v1/approvals/{run}/decide"), json!({"decision": "approve"})),
     ];
     for (action, body) in [
@@ -206,6 +207,27 @@ fn everything_in_the_document_is_described_and_every_reference_leads_somewhere()
             }
         }
     }
+    // Also what stands inside of a schema, such as the fields of one kind of step; a tag says what it is by its value.
+    fn nested(name: &str, schema: &serde_json::Value, missing: &mut Vec<String>) {
+        for (field, described) in schema["properties"].as_object().into_iter().flatten() {
+            // The one member of a variant is what the variant is, and that is said there.
+            let variant = schema["additionalProperties"] == false && schema["required"] == serde_json::json!([field]);
+            let is_named = variant || described["$ref"].is_string() || described["const"].is_string();
+            if !is_named && described.is_object() && described["description"].as_str().unwrap_or_default().is_empty() {
+                missing.push(format!("{name}.{field}"));
+            }
+            nested(&format!("{name}.{field}"), described, missing);
+        }
+        for several in ["oneOf", "anyOf"] {
+            schema[several].as_array().into_iter().flatten().for_each(|one| nested(name, one, missing));
+        }
+    }
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        nested(name, schema, &mut missing);
+        let collides = name.chars().last().is_some_and(|last| last.is_ascii_digit());
+        assert!(!collides, "two types are called {name}: rename one");
+    }
+    assert_eq!(document["components"]["schemas"]["PlanInput"]["anyOf"].as_array().unwrap().len(), 2);
     assert!(missing.is_empty(), "{missing:?}");
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1) {

@@ -2,10 +2,12 @@
 
 mod admin;
 mod contract;
+mod described;
 mod events;
 mod fuzz;
 mod ladder;
 mod node;
+mod rates;
 mod repeats;
 mod resources;
 mod strict;

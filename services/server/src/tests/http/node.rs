@@ -19,6 +19,7 @@ use super::super::STALL;
 use super::super::identity::Claims;
 use super::{JSON, Reply, get, send};
 use crate::identity::ApiKeys;
+use crate::rates::RequestRate;
 use crate::serve::{Edge, ServeLimits, serve_watched};
 use crate::watch::WatchLimits;
 
@@ -47,6 +48,11 @@ pub(super) fn tool(id: &str) -> ToolId {
 impl Served {
     /// A node on which some tools are configured and others are not.
     pub(super) async fn start() -> Self {
+        Self::with(None).await
+    }
+
+    /// The same, where each caller may ask only so often.
+    pub(super) async fn with(requests: Option<RequestRate>) -> Self {
         let clock = Arc::new(SystemClock);
         let store = Arc::new(MemoryStore::new(clock.clone()));
         let served = ["memory.read", "memory.write", "web.fetch", "notify.send"];
@@ -74,7 +80,7 @@ impl Served {
             identity: Arc::new(Claims),
             ids: Arc::new(RandomIds),
             tls: None,
-            limits: ServeLimits { watches_max: 8, watch: WatchLimits { buffer: 8, stall: STALL } },
+            limits: ServeLimits { watches_max: 8, watch: WatchLimits { buffer: 8, stall: STALL }, requests },
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
