@@ -42,6 +42,11 @@ impl View {
         now.ms_since(self.checked) <= CURRENT_FOR_MS && !self.rolled_back.load(Ordering::Acquire)
     }
 
+    /// When the epoch was last compared with the store's.
+    pub(crate) const fn checked(&self) -> BootInstant {
+        self.checked
+    }
+
     /// From now on, and until the process is started again, this node admits nothing: the store has forgotten what it had
     /// acknowledged, as after a restored backup, and calls that were made may be missing from its journals.
     pub(crate) fn found_rolled_back(&self, problem: &str) {

@@ -28,7 +28,7 @@ mod watching;
 
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use node::{
-    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Node, NodeConfig, NodeHandle, Ports,
-    PutBudget, StartError, SwitchEffect, SwitchStanding,
+    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Node, NodeConfig, NodeHandle,
+    NodeStanding, Ports, PutBudget, StartError, SwitchEffect, SwitchStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

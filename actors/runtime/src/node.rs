@@ -9,10 +9,12 @@ mod dashboard;
 mod forking;
 mod governing;
 mod sealing;
+mod standing;
 mod submitting;
 
 pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
 pub use governing::{ArmedSwitch, DisarmedSwitch, SwitchEffect, SwitchStanding};
+pub use standing::NodeStanding;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

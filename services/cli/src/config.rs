@@ -40,6 +40,8 @@ const FILE_ACTOR: &str = "system:configuration-file";
 pub(crate) struct Config {
     /// The address that is listened on, as `ip:port`. Without an identity provider only a loopback address is accepted.
     pub(crate) listen: Option<SocketAddr>,
+    /// The address that answers probes and scrapers: /livez, /readyz and /metrics. Without it nobody does.
+    pub(crate) ops_listen: Option<SocketAddr>,
     /// Certificates of the server; without any, it speaks in clear.
     pub(crate) tls: Option<TlsEntry>,
     /// The folder that keeps the journal, the blobs, and what tools write. Relative to where signalbox is started.

@@ -17,10 +17,11 @@ use signalbox_ports::journal::Journal;
 use signalbox_ports::keys::Keys;
 use signalbox_ports::leases::Leases;
 use signalbox_ports::maintenance::Maintenance;
-use signalbox_runtime::{Node, NodeConfig, NodeHandle, Ports};
+use signalbox_runtime::{Node, NodeConfig, NodeHandle, NodeStanding, Ports};
 use signalbox_server::identity::{ApiKeys, Identify};
 use signalbox_server::{Edge, ServeError, ServeLimits};
 use signalbox_store::{FileBlobs, OpenError, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
+use signalbox_telemetry::{Metrics, Standing, Watched};
 use signalbox_tls::{ServerFiles, ServerTls};
 use signalbox_tools::bundled::{self, BundledConfig};
 use signalbox_tools::client::{CONCURRENCY_DEFAULT, Endpoint};
@@ -49,6 +50,19 @@ pub(crate) struct Station {
     pub(crate) clock: Arc<dyn Clock>,
     /// Fresh ids.
     pub(crate) ids: Arc<dyn Ids>,
+    /// What the node has done, counted.
+    pub(crate) metrics: Metrics,
+}
+
+/// A node as it is watched over.
+pub(crate) struct WatchedNode(pub(crate) NodeHandle);
+
+impl Watched for WatchedNode {
+    fn standing(&self) -> Standing {
+        let NodeStanding { ready, lease_held, draining, governance_epoch, governance_age, switches_armed } =
+            self.0.node_standing();
+        Standing { ready, lease_held, draining, governance_epoch, governance_age, switches_armed }
+    }
 }
 
 /// One store behind each of its ports.
@@ -135,8 +149,9 @@ pub(crate) async fn start(
         Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
     })?;
     let api_keys = Arc::new(ApiKeys::new(store.keys, clock.clone(), ids.clone()));
+    let metrics = Metrics::new();
     let ports = Ports {
-        journal: store.journal,
+        journal: metrics.journal(store.journal),
         directory: store.directory,
         inbox: store.inbox,
         leases: store.leases,
@@ -144,7 +159,7 @@ pub(crate) async fn start(
         acts: store.acts,
         blobs: blobs.clone(),
         bus: Arc::new(LocalBus::new()),
-        tools: Arc::new(tools),
+        tools: metrics.tools(Arc::new(tools)),
         secrets: Arc::new(secrets),
         sealing: Arc::new(keys),
         clock: clock.clone(),
@@ -159,7 +174,7 @@ pub(crate) async fn start(
     }
     let (node, ended) =
         Node::start(node, ports).await.map_err(|error| Failure::new(error.code(), error.to_string()))?;
-    Ok(Station { node, ended, blobs, keys: api_keys, clock, ids })
+    Ok(Station { node, ended, blobs, keys: api_keys, clock, ids, metrics })
 }
 
 /// The tools that come with signalbox, keeping their files in a data folder.

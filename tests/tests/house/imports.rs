@@ -17,7 +17,7 @@ const TLS: &str = "signalbox-tls";
 const SEE_ALL: [&str; 3] = ["signalbox", "signalbox-tests", "signalbox-benches"];
 
 /// Each other crate, with the crates of this workspace it may build on.
-const MAY_IMPORT: [(&str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &[&str]); 10] = [
     // For its client alone.
     (PROTO, &[TLS]),
     (DOMAIN, &[]),
@@ -25,6 +25,7 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
     (RUNTIME, &[DOMAIN, PORTS]),
     ("signalbox-store", &[DOMAIN, PORTS]),
     ("signalbox-bus", &[PORTS]),
+    ("signalbox-telemetry", &[DOMAIN, PORTS]),
     (TLS, &[]),
     ("signalbox-tools", &[DOMAIN, PORTS, PROTO, TLS]),
     ("signalbox-server", &[DOMAIN, PORTS, PROTO, RUNTIME, TLS]),
@@ -49,15 +50,16 @@ const WIRE: [&str; 7] =
     [PROTO, TLS, "signalbox-server", "signalbox-tools", "signalbox", "signalbox-tests", "signalbox-benches"];
 
 /// Outside crates that only some of ours may know, by the beginning of their names.
-const CONFINED: [(&str, &[&str]); 14] = [
+const CONFINED: [(&str, &[&str]); 15] = [
     ("sqlx", &["signalbox-store"]),
     ("rusqlite", &["signalbox-store", "signalbox-benches"]),
     ("redis", &["signalbox-bus"]),
     ("ractor", &[RUNTIME]),
     ("tonic", &WIRE),
     ("prost", &WIRE),
+    ("prometheus", &["signalbox-telemetry"]),
     ("protox", &[PROTO, "signalbox-tests"]),
-    ("axum", &["signalbox-server"]),
+    ("axum", &["signalbox-server", "signalbox-telemetry"]),
     ("reqwest", &["signalbox-tools", "signalbox-server"]),
     ("jsonwebtoken", &["signalbox-server", "signalbox-tests"]),
     ("object_store", &["signalbox-store"]),

@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn no_args() -> ServeArgs {
-        ServeArgs { data: None, store: None, listen: None, config: None }
+        ServeArgs { data: None, store: None, listen: None, ops_listen: None, config: None }
     }
 
     #[test]

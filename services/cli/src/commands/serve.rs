@@ -16,7 +16,10 @@ use crate::args::DATA_DEFAULT;
 use crate::config::{Config, LISTEN_DEFAULT, StoreAddress};
 use crate::failure::Failure;
 use crate::output::{Out, warn};
-use crate::wire::{Serving, asked_to_end, bundled_tools, serve_failed, server_ended, server_tls, shut_down, start};
+use crate::wire::{
+    Serving, Station, WatchedNode, asked_to_end, bundled_tools, serve_failed, server_ended, server_tls, shut_down,
+    start,
+};
 
 /// `serve`.
 #[derive(Debug, Args)]
@@ -35,6 +38,9 @@ pub(crate) struct ServeArgs {
     /// The address that is listened on [default: 127.0.0.1:7420].
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
+    /// The address that answers probes and scrapers: /livez, /readyz and /metrics. Without it nobody does.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) ops_listen: Option<SocketAddr>,
     /// The configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -98,6 +104,11 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
         None => signalbox_server::bind(listen, development_identity()?.as_ref()).await,
     };
     let listener = listener.map_err(|error| serve_failed(&error))?;
+    let ops_listen = args.ops_listen.or_else(|| from_file.and_then(|config| config.ops_listen));
+    let ops = match ops_listen {
+        Some(listen) => Some(listen_on(listen).await?),
+        None => None,
+    };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let tokens = match configured {
         Some(entry) => entry.tokens(&clock).await?,
@@ -115,10 +126,14 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
             &format!("everybody who reaches {} on this machine is the platform's operator", serving.listen),
         );
     }
+    let ops_listen = ops.map(|ops| answer_probes(&station, ops)).transpose()?;
     if out.is_json() {
-        out.json(&json!({ "listen": serving.listen, "data": data }))?;
+        out.json(&json!({ "listen": serving.listen, "data": data, "opsListen": ops_listen }))?;
     } else {
         out.line(&format!("signalbox listens on {} and keeps its data in {}", serving.listen, data.display()))?;
+        if let Some(listen) = ops_listen {
+            out.line(&format!("probes and scrapers are answered at http://{listen}"))?;
+        }
     }
     tokio::select! {
         () = asked_to_end() => {}
@@ -148,9 +163,7 @@ pub(crate) async fn tools(command: ToolsCommand, out: &mut Out) -> Result<(), Fa
         check_listen(listen, development_identity()?.as_ref()).map_err(|error| serve_failed(&error.into()))?;
     }
     let tls = server_tls(files, listen)?;
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|error| Failure::new("listen-failed", format!("cannot listen on {listen}: {error}")))?;
+    let listener = listen_on(listen).await?;
     let listen = listener.local_addr().map_err(|error| Failure::new("listen-failed", error.to_string()))?;
     if !is_closed {
         warn("development-identity", &format!("everybody who reaches {listen} on this machine can call these tools"));
@@ -163,6 +176,24 @@ pub(crate) async fn tools(command: ToolsCommand, out: &mut Out) -> Result<(), Fa
     signalbox_tools::serve(listener, tls, bundled_tools(&data, Vec::new()), asked_to_end())
         .await
         .map_err(|error| Failure::new(error.code(), error.to_string()))
+}
+
+async fn listen_on(listen: SocketAddr) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(listen).await;
+    bound.map_err(|error| Failure::new("listen-failed", format!("cannot listen on {listen}: {error}")))
+}
+
+/// Answers probes and scrapers as long as the process lives: a node that drains is still asked whether it is ready.
+fn answer_probes(station: &Station, listener: TcpListener) -> Result<SocketAddr, Failure> {
+    let listen = listener.local_addr().map_err(|error| Failure::new("listen-failed", error.to_string()))?;
+    let node = Arc::new(WatchedNode(station.node.clone()));
+    let answering = signalbox_telemetry::serve(listener, station.metrics.clone(), node, std::future::pending());
+    tokio::spawn(async move {
+        if let Err(error) = answering.await {
+            tracing::error!(%error, code = error.code(), "the node goes on without being watched");
+        }
+    });
+    Ok(listen)
 }
 
 /// The identity of a server that none is configured for.

@@ -57,6 +57,8 @@ pub(crate) struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
     pub(crate) addr: String,
+    /// Where probes and scrapers are answered.
+    pub(crate) ops: Option<String>,
     pub(crate) data: TempDir,
 }
 
@@ -89,7 +91,8 @@ impl Server {
         let started: Value =
             serde_json::from_str(&line).unwrap_or_else(|_| panic!("not started: {}", rest(&mut child)));
         let addr = format!("http://{}", started["listen"].as_str().unwrap());
-        Self { child, out, addr, data }
+        let ops = started["opsListen"].as_str().map(ToOwned::to_owned);
+        Self { child, out, addr, ops, data }
     }
 
     /// A command to this server.
