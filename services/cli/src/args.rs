@@ -4,9 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Connection;
 use crate::commands::{
-    ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs, DemoArgs,
-    DoctorArgs, ExplainArgs, KeysCommand, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand,
-    SwitchesCommand, ToolsCommand, VerifyArgs,
+    ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs,
+    DemoArgs, DoctorArgs, ExplainArgs, ExportArgs, KeysCommand, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs,
+    StoreCommand, SwitchesCommand, ToolsCommand, VerifyArgs,
 };
 use crate::output::{Colour, Format};
 
@@ -61,6 +61,10 @@ pub(crate) enum Command {
     /// Sets what may be spent, and shows what is.
     #[command(subcommand)]
     Budgets(BudgetsCommand),
+    /// Brings the rules in line with files: creates and changes, never disarms, revokes, retires or removes.
+    Apply(ApplyArgs),
+    /// Writes the rules in force as files that `apply` reads.
+    Export(ExportArgs),
     /// Shows who changed which rule.
     #[command(subcommand)]
     Audit(AuditCommand),

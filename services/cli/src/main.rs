@@ -23,6 +23,7 @@ mod governance_file;
 mod identity_file;
 mod invocation_file;
 mod journal_file;
+mod manifest;
 mod output;
 mod profiles;
 mod secrets;

@@ -16,6 +16,7 @@ mod listing;
 mod preflight;
 mod profiles;
 mod rehearse;
+mod rules;
 mod runs;
 mod serve;
 mod store;
@@ -36,6 +37,7 @@ pub(crate) use explain::ExplainArgs;
 pub(crate) use keys::KeysCommand;
 pub(crate) use listing::DashboardArgs;
 pub(crate) use profiles::ProfilesCommand;
+pub(crate) use rules::{ApplyArgs, ExportArgs};
 pub(crate) use runs::RunsCommand;
 pub(crate) use serve::{ServeArgs, ToolsCommand};
 pub(crate) use store::{MigrateArgs, StoreCommand};
@@ -75,6 +77,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Approvals(command) => approvals::run(server.open().await?, command, out).await,
         Command::Switches(command) => switches::run(server.governance().await?, command, out).await,
         Command::Budgets(command) => budgets::run(server.governance().await?, command, out).await,
+        Command::Apply(args) => rules::apply(server, args, out).await,
+        Command::Export(args) => rules::export(server, args, out).await,
         Command::Audit(command) => audit::run(server.governance().await?, command, out).await,
         Command::Config(command) => config::run(command, out),
         Command::Doctor(args) => doctor::run(args, server, out).await,

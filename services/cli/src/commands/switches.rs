@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::{Out, instant};
 
 /// What customers read unless something else is said.
-const STATUS_COPY_DEFAULT: &str = "This was stopped by an operator.";
+pub(super) const STATUS_COPY_DEFAULT: &str = "This was stopped by an operator.";
 /// How long arming may take with `--wait`: a little longer than the server waits.
 const WAIT_WITHIN: Duration = Duration::from_secs(40);
 

@@ -15,6 +15,11 @@ use self::terminal::screen_width;
 pub(crate) use self::terminal::{Colour, Stream, bars_wanted, choose_colour, colour_on};
 use crate::failure::Failure;
 
+/// A JSON text as YAML, with its members in their order.
+pub(crate) fn yaml_of(json: &str) -> Result<String, String> {
+    yaml::from_json(json)
+}
+
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -1,0 +1,98 @@
+//! Rules as files: documents that say what should be in force, so that they can be kept, reviewed and applied again.
+//!
+//! A document has a kind, whose rule it is, why, and the rule itself:
+//!
+//! ```yaml
+//! kind: budget
+//! tenant: acme
+//! reason: the contract of March
+//! spec:
+//!   budgetId: acme-daily
+//!   scope: tenant
+//!   scopeKey: acme
+//!   category: cost-units
+//!   limit: 500
+//! ```
+//!
+//! This module reads and writes documents and compares rules; it asks nobody. What a rule may say is judged by the server.
+
+mod diff;
+mod read;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub(crate) use diff::differences;
+pub(crate) use read::read;
+
+/// What a document is about, in the order in which they are applied: what tightens comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// A kill switch that is armed.
+    Switch,
+    /// A budget.
+    Budget,
+}
+
+impl Kind {
+    /// The wire string.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Switch => "switch",
+            Self::Budget => "budget",
+        }
+    }
+
+    /// The field of the rule that holds its id.
+    pub(crate) const fn id_field(self) -> &'static str {
+        match self {
+            Self::Switch => "switchId",
+            Self::Budget => "budgetId",
+        }
+    }
+}
+
+/// One document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Document {
+    /// What it is about.
+    pub(crate) kind: Kind,
+    /// Whose rule it is; absent: the caller's tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<String>,
+    /// True: everybody's. Not together with a tenant.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) platform_wide: bool,
+    /// Why; what is recorded when it is applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// The rule.
+    pub(crate) spec: Map<String, Value>,
+    /// Where it stands, for messages.
+    #[serde(skip)]
+    pub(crate) origin: String,
+}
+
+impl Document {
+    /// The id of what it is about.
+    pub(crate) fn id(&self) -> &str {
+        self.text(self.kind.id_field())
+    }
+
+    /// A text of the rule; empty if there is none.
+    pub(crate) fn text(&self, field: &str) -> &str {
+        self.spec.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// What is recorded as the reason.
+    pub(crate) fn reason(&self) -> String {
+        self.reason.clone().unwrap_or_else(|| format!("applied from {}", self.origin))
+    }
+
+    /// What it is about, such as `budget acme-daily`.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}", self.kind.as_str(), self.id())
+    }
+}
