@@ -1,6 +1,7 @@
 //! Tasks around one call: sending it, asking for its outcome, cancelling it. Each ends in one message to its run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use signalbox_ports::secrets::SecretValue;
 use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit};
 use tokio::sync::mpsc;
 
+use crate::caught::caught;
 use crate::progress::Item;
 use crate::run::{self, Shared};
 use crate::tone::Watched;
@@ -66,10 +68,10 @@ pub(crate) fn send(outside: Outside, admitted: Admitted, mut order: CallOrder, h
             }
         };
         let (lines, waiting) = mpsc::channel(PROGRESS_WAITING_MAX);
-        tokio::spawn(forward(outside.clone(), step_id, scrubber.clone(), waiting));
         let tools = outside.shared.tools.clone();
-        // In a task of its own: a panic in the client must not leave the call without an end.
-        let ended = tokio::spawn(async move { tools.execute(admitted, order, permit, lines).await }).await;
+        // A panic in the client must not leave the call without an end.
+        let call = caught(tools.execute(admitted, order, permit, lines));
+        let ended = telling(&outside, step_id, scrubber.clone(), waiting, call).await;
         let result = ended.unwrap_or_else(|error| unknown_result(&format!("the executor client failed: {error}")));
         report(&outside, &tool, scrubber, call_id, result).await;
     });
@@ -187,8 +189,15 @@ fn not_seen() -> CallResult {
     CallResult { ending, measured: None, latency_ms: 0 }
 }
 
+/// Does the work of a call and passes its lines of progress on meanwhile, all of them before its end.
 // The lines are one text: a secret may begin in one and end in the next (C-046).
-async fn forward(outside: Outside, step_id: StepId, scrubber: Arc<Scrubber>, mut lines: mpsc::Receiver<CallProgress>) {
+async fn telling<T>(
+    outside: &Outside,
+    step_id: StepId,
+    scrubber: Arc<Scrubber>,
+    mut lines: mpsc::Receiver<CallProgress>,
+    call: impl Future<Output = T>,
+) -> T {
     let mut redactor = Redactor::new(scrubber);
     let publish = |text: String, percent: Option<u8>| {
         if !text.is_empty() || percent.is_some() {
@@ -196,10 +205,19 @@ async fn forward(outside: Outside, step_id: StepId, scrubber: Arc<Scrubber>, mut
             outside.shared.hub.publish(outside.run, Item::Progress { step_id: step_id.clone(), message, percent });
         }
     };
-    while let Some(line) = lines.recv().await {
+    let mut call = pin!(call);
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = &mut call => break ended,
+            Some(line) = lines.recv() => publish(redactor.push(&line.message), line.percent),
+        }
+    };
+    while let Ok(line) = lines.try_recv() {
         publish(redactor.push(&line.message), line.percent);
     }
     publish(redactor.finish(), None);
+    ended
 }
 
 async fn report(outside: &Outside, tool: &ToolId, scrubber: Arc<Scrubber>, call_id: CallId, result: CallResult) {

@@ -7,6 +7,7 @@
 
 mod api;
 mod buckets;
+mod caught;
 mod commands;
 mod dispatch;
 mod feeds;

@@ -56,7 +56,7 @@ use crate::buckets::{Buckets, BucketsHandle};
 use crate::feeds::Feeds;
 use crate::flights::Flights;
 use crate::governance::{self, GovernanceActor, GovernanceHandle};
-use crate::journal::{GroupCommit, JournalHandle};
+use crate::journal::JournalHandle;
 use crate::leases::{self, Lease, LeasesActor};
 use crate::load::{history, load};
 use crate::progress::ProgressHub;
@@ -212,7 +212,6 @@ impl Node {
             Actor::spawn(None, Self, ()).await.map_err(|error| StartError::Actor("node", error.to_string()))?;
         let cell = root.get_cell();
 
-        let journal = spawn("journal", GroupCommit, (ports.journal.clone(), ports.clock.clone()), cell.clone()).await?;
         let buckets = spawn("throttles", Buckets, ports.clock.clone(), cell.clone()).await?;
         let moved: Arc<ArcSwap<Option<ActorRef<runs::Msg>>>> = Arc::new(ArcSwap::from_pointee(None));
         let tell = moved.clone();
@@ -237,7 +236,7 @@ impl Node {
             secrets: ports.secrets.clone(),
             sealing: ports.sealing.clone(),
             clock: ports.clock.clone(),
-            journal: JournalHandle::new(journal),
+            journal: JournalHandle::new(ports.journal.clone(), ports.clock.clone()),
             governance: GovernanceHandle::new(governance, view),
             buckets: BucketsHandle::new(buckets),
             hub: ProgressHub::default(),
