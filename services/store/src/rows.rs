@@ -94,6 +94,26 @@ pub(crate) struct RunRow {
     pub(crate) head: RunHead,
     pub(crate) wake_at: Option<UnixMs>,
     pub(crate) parked: bool,
+    /// What it was read with, of what claims and timers look for.
+    read: Sought,
+}
+
+/// The columns of a run that indexes are over.
+type Sought = (Option<NodeIncarnation>, u64, Option<UnixMs>, bool, bool);
+
+impl RunRow {
+    /// True if its journal has grown and nothing else: most appends change no more, and no index hears of them.
+    pub(crate) fn has_only_grown(&self) -> bool {
+        self.sought() == self.read
+    }
+
+    const fn sought(&self) -> Sought {
+        sought(&self.head, self.wake_at, self.parked)
+    }
+}
+
+const fn sought(head: &RunHead, wake_at: Option<UnixMs>, parked: bool) -> Sought {
+    (head.owner, head.inbox_len, wake_at, parked, head.closed)
 }
 
 /// Reads [`run_columns!`]. A row that cannot be what was written is reported by run and event.
@@ -113,7 +133,9 @@ pub(crate) fn run_row(row: &impl Cells) -> Result<RunRow, StoreError> {
             inbox_len: count(row, "inbox_len")?,
             closed: row.flag("closed")?,
         };
-        Ok(RunRow { head, wake_at: row.int_or_null("wake_at_ms")?.map(UnixMs), parked: row.flag("parked")? })
+        let (wake_at, parked) = (row.int_or_null("wake_at_ms")?.map(UnixMs), row.flag("parked")?);
+        let read = sought(&head, wake_at, parked);
+        Ok(RunRow { head, wake_at, parked, read })
     };
     parse().map_err(|problem: String| StoreError::Corrupt {
         run: run_key.clone().unwrap_or(RunKey::new(Uuid::nil())),
@@ -161,31 +183,75 @@ fn event(row: &impl Cells, run_key: RunKey, seq: u64) -> Result<StoredEvent, Sto
     parse().map_err(|problem| StoreError::Corrupt { run: run_key, seq, problem })
 }
 
-/// Decodes a page and checks that it is what must be there: each event the successor of the one before, up to the end of
-/// the page or of the journal. The rows are the run's own `last_seq` joined with its events.
+/// A page of a journal as it is read, which must be what must be there: each event the successor of the one before, up to the
+/// end of the page or of the journal. The rows are the run's own `last_seq` joined with its events.
+pub(crate) struct EventPage {
+    run: RunKey,
+    limit: usize,
+    next: u64,
+    /// Where the journal ends; `None` before the first row.
+    last_seq: Option<u64>,
+    events: Result<Vec<StoredEvent>, StoreError>,
+}
+
+impl EventPage {
+    /// Nothing yet of what follows an event.
+    pub(crate) const fn after(run: RunKey, after_seq: u64, limit: usize) -> Self {
+        Self { run, limit, next: after_seq.saturating_add(1), last_seq: None, events: Ok(Vec::new()) }
+    }
+
+    /// Takes the next row; after one that cannot be right the others do not count.
+    pub(crate) fn take(&mut self, row: &impl Cells) {
+        if let Ok(events) = &mut self.events {
+            let corrupt = |seq, problem| StoreError::Corrupt { run: self.run, seq, problem };
+            let read = || {
+                let last_seq = match self.last_seq {
+                    Some(known) => known,
+                    None => count(row, "last_seq").map_err(|problem| corrupt(self.next - 1, problem))?,
+                };
+                // Without any event the join still gives the run's own row.
+                if matches!(row.int_or_null("seq"), Ok(None)) {
+                    return Ok((last_seq, None));
+                }
+                if self.next > last_seq {
+                    let problem = format!("the journal ends at event {last_seq}, and yet there is another");
+                    return Err(corrupt(self.next, problem));
+                }
+                Ok((last_seq, Some(event(row, self.run, self.next)?)))
+            };
+            match read() {
+                Ok((last_seq, event)) => {
+                    self.last_seq = Some(last_seq);
+                    self.next += u64::from(event.is_some());
+                    events.extend(event);
+                }
+                Err(problem) => self.events = Err(problem),
+            }
+        }
+    }
+
+    /// The events, if none is missing.
+    pub(crate) fn finish(self) -> Result<Vec<StoredEvent>, StoreError> {
+        let events = self.events?;
+        let last_seq = self.last_seq.unwrap_or_default();
+        if events.len() < self.limit && self.next <= last_seq {
+            let problem = format!("it is missing; the journal ends at event {last_seq}");
+            return Err(StoreError::Corrupt { run: self.run, seq: self.next, problem });
+        }
+        Ok(events)
+    }
+}
+
+/// The same of rows that are all there.
 pub(crate) fn read_events(
     run: RunKey,
     after_seq: u64,
     limit: usize,
     rows: &[impl Cells],
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    let Some(first) = rows.first() else { return Ok(Vec::new()) };
-    let corrupt = |seq: u64, problem: String| StoreError::Corrupt { run, seq, problem };
-    let last_seq = count(first, "last_seq").map_err(|problem| corrupt(after_seq, problem))?;
-    let mut events = Vec::with_capacity(rows.len());
-    let mut next = after_seq.saturating_add(1);
-    // Without any event the join still gives the run's own row.
-    for row in rows.iter().filter(|row| !matches!(row.int_or_null("seq"), Ok(None))) {
-        if next > last_seq {
-            return Err(corrupt(next, format!("the journal ends at event {last_seq}, and yet there is another")));
-        }
-        events.push(event(row, run, next)?);
-        next += 1;
-    }
-    if events.len() < limit && next <= last_seq {
-        return Err(corrupt(next, format!("it is missing; the journal ends at event {last_seq}")));
-    }
-    Ok(events)
+    let mut page = EventPage::after(run, after_seq, limit);
+    rows.iter().for_each(|row| page.take(row));
+    page.finish()
 }
 
 /// A meter's row: the budget with its figures, and whether it is retired.
@@ -217,14 +283,51 @@ pub(crate) fn inbox_command(row: &impl Cells) -> Result<InboxCommand, String> {
     Ok(InboxCommand { command_id: CommandId::new(row.id("command_id")?), class, body: row.bytes("body")?.to_vec() })
 }
 
-/// The commands that wait and the run's `control_seq`, from the run's row joined with them.
+/// The commands that wait for a run as they are read, in their order. The rows are the run's own `control_seq` joined with
+/// its inbox.
+pub(crate) struct WaitingCommands {
+    run: RunKey,
+    read: Result<(Vec<InboxCommand>, u64), StoreError>,
+}
+
+impl WaitingCommands {
+    /// None yet.
+    pub(crate) const fn of(run: RunKey) -> Self {
+        Self { run, read: Ok((Vec::new(), 0)) }
+    }
+
+    /// Takes the next row; after one that cannot be read the others do not count.
+    pub(crate) fn take(&mut self, row: &impl Cells) {
+        let Ok((commands, control_seq)) = &mut self.read else { return };
+        let read = || {
+            let control_seq = count(row, "control_seq")?;
+            let none = matches!(row.int_or_null("class"), Ok(None));
+            Ok((control_seq, if none { None } else { Some(inbox_command(row)?) }))
+        };
+        match read() {
+            Ok((count, command)) => {
+                *control_seq = count;
+                commands.extend(command);
+            }
+            Err(problem) => self.read = Err(unreadable_inbox(self.run, problem)),
+        }
+    }
+
+    /// The commands, and how many control commands were ever delivered.
+    pub(crate) fn finish(self) -> Result<(Vec<InboxCommand>, u64), StoreError> {
+        self.read
+    }
+}
+
+fn unreadable_inbox(run: RunKey, problem: String) -> StoreError {
+    StoreError::Unavailable(format!("the inbox of run {run} cannot be read: {problem}"))
+}
+
+/// The same of rows that are all there.
 pub(crate) fn waiting_commands(run: RunKey, rows: &[impl Cells]) -> Result<(Vec<InboxCommand>, u64), StoreError> {
-    let Some(first) = rows.first() else { return Ok((Vec::new(), 0)) };
-    let unreadable = |problem| StoreError::Unavailable(format!("the inbox of run {run} cannot be read: {problem}"));
-    let control_seq = count(first, "control_seq").map_err(unreadable)?;
-    let rows = rows.iter().filter(|row| !matches!(row.int_or_null("class"), Ok(None)));
-    let commands = rows.map(|row| inbox_command(row).map_err(unreadable)).collect::<Result<_, _>>()?;
-    Ok((commands, control_seq))
+    let mut waiting = WaitingCommands::of(run);
+    rows.iter().for_each(|row| waiting.take(row));
+    waiting.finish()
 }
 
 /// Keeps a row of a list if it can be read: one that cannot must not hide the others.

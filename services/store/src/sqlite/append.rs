@@ -109,13 +109,23 @@ fn keep_windows(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError>
     Ok(())
 }
 
+/// SQLite writes an index anew if a column of it is set, also to what it was: so what indexes are over is set only when it
+/// has changed.
 fn save_runs(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let grow = "UPDATE runs SET last_seq = ?2, last_hash = ?3, last_at = ?4 WHERE run_key = ?1";
+    let mut grow = conn.prepare("write the rows of runs", grow)?;
     let sql = "UPDATE runs SET owner_incarnation = ?2, last_seq = ?3, last_hash = ?4, last_at = ?5, inbox_len = ?6, \
                wake_at_ms = ?7, parked = ?8, closed = ?9 WHERE run_key = ?1";
     for run in batch.touched_runs() {
         let head = &run.head;
+        let key = head.run_key.uuid().into_bytes();
+        if run.has_only_grown() {
+            let row = params![key, int(head.last_seq), head.last_hash.0, head.last_at.0];
+            grow.execute(row)?;
+            continue;
+        }
         let row = params![
-            head.run_key.uuid().into_bytes(),
+            key,
             head.owner.map(|owner| owner.uuid().into_bytes()),
             int(head.last_seq),
             head.last_hash.0,
@@ -130,31 +140,39 @@ fn save_runs(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Columns that no index is over change with every call, the others a few times in a run. A row that shows what it is to
+/// show stays as it is.
 fn save_projections(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    // A row that shows what it is to show stays as it is.
-    let show = "UPDATE run_dashboard SET status = ?2, total_cost_micros = ?3, percent = ?4, waiting_for = ?5, \
-                open_approvals = ?6, killed_by = ?7, cost_band = ?8, slow_at_ms = ?9, warned = ?10, words = ?11, \
-                ended_at = COALESCE(ended_at, ?12) WHERE run_key = ?1 AND (status, total_cost_micros, percent, \
-                waiting_for, open_approvals, killed_by, slow_at_ms, warned, words) \
-                IS NOT (?2, ?3, ?4, ?5, ?6, ?7, ?9, ?10, ?11)";
+    let count = "UPDATE run_dashboard SET total_cost_micros = ?2, percent = ?3, waiting_for = ?4, slow_at_ms = ?5 \
+                 WHERE run_key = ?1 AND (total_cost_micros, percent, waiting_for, slow_at_ms) IS NOT (?2, ?3, ?4, ?5)";
+    let show = "UPDATE run_dashboard SET status = ?2, open_approvals = ?3, killed_by = ?4, cost_band = ?5, warned = ?6, \
+                words = ?7, ended_at = COALESCE(ended_at, ?8) WHERE run_key = ?1 AND (status, open_approvals, killed_by, \
+                cost_band, warned, words) IS NOT (?2, ?3, ?4, ?5, ?6, ?7)";
+    let forget = "DELETE FROM approvals WHERE run_key = ?1";
+    let mut count = conn.prepare("write the dashboard", count)?;
+    let mut show = conn.prepare("write the dashboard", show)?;
+    let mut forget = conn.prepare("write approvals", forget)?;
     for (key, (projection, last_at)) in &batch.projections {
         let row = params![
             key.uuid().into_bytes(),
-            projection.status.as_str(),
             projection.total_cost_micros,
             projection.percent,
             projection.waiting_for,
+            projection.slow_at.map(|at| at.0),
+        ];
+        count.execute(row)?;
+        let row = params![
+            key.uuid().into_bytes(),
+            projection.status.as_str(),
             approvals_json(&projection.open_approvals),
             projection.killed_by.as_ref().map(SwitchId::as_str),
             cost_band(projection),
-            projection.slow_at.map(|at| at.0),
             projection.has_warnings,
             projection.words.as_bytes(),
             ended_at(projection, *last_at),
         ];
-        conn.execute("write the dashboard", show, row)?;
-        let forget = "DELETE FROM approvals WHERE run_key = ?1";
-        conn.execute("write approvals", forget, [key.uuid().into_bytes()])?;
+        show.execute(row)?;
+        forget.execute([key.uuid().into_bytes()])?;
     }
     insert_approvals(conn, &batch.open_approvals())
 }
@@ -173,6 +191,7 @@ fn save_answers(conn: &Transaction<'_>, batch: &Batch, now: UnixMs) -> Result<()
 pub(super) fn insert_events(conn: &Transaction<'_>, events: &[StoredEvent]) -> Result<(), StoreError> {
     let sql = "INSERT INTO run_events (run_key, seq, at, actor_id, actor_role, visibility, kind, version, body, \
                prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    let mut insert = conn.prepare("write events", sql)?;
     for event in events {
         let row = params![
             event.run_key.uuid().into_bytes(),
@@ -187,7 +206,7 @@ pub(super) fn insert_events(conn: &Transaction<'_>, events: &[StoredEvent]) -> R
             event.prev_hash.0,
             event.hash.0,
         ];
-        conn.execute("write events", sql, row)?;
+        insert.execute(row)?;
     }
     Ok(())
 }

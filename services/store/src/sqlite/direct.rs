@@ -1,15 +1,18 @@
-//! The connection that writes journals, on a thread of its own.
+//! Connections that SQLite is asked through directly, each on a thread of its own: one writes journals, and some read them.
 //!
 //! Journals are written all the time and everything else now and then. So their statements go straight to SQLite, prepared
-//! once, by one thread that does nothing else. The [`Writer`](super::writer::Writer) hands it one piece of work at a time
-//! and none while another transaction is open, so two connections of this process never wait for each other's locks.
+//! once, by threads that do nothing else. The [`Writer`](super::writer::Writer) hands the one that writes one piece of work
+//! at a time and none while another transaction is open, so two connections of this process never wait for each other's
+//! locks. Those that read wait for nobody.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Params, Row};
+use rusqlite::config::DbConfig;
+use rusqlite::{CachedStatement, Connection, OpenFlags, Params, Row};
 use signalbox_ports::journal::StoreError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -17,6 +20,8 @@ use super::rows::refused;
 
 /// Statements that are kept prepared.
 const STATEMENTS_MAX: usize = 32;
+/// Threads that read.
+const READING: usize = 2;
 
 type Task = Box<dyn FnOnce(&mut Direct) + Send>;
 
@@ -27,14 +32,14 @@ pub(super) struct DirectHandle {
 
 impl DirectHandle {
     /// Starts the thread, which ends with the handle.
-    pub(super) fn start(direct: Direct) -> Result<Self, StoreError> {
+    pub(super) fn start(name: &str, direct: Direct) -> Result<Self, StoreError> {
         let (tasks, mut waiting) = mpsc::unbounded_channel::<Task>();
         let mut direct = direct;
-        let started = thread::Builder::new().name("journal".to_owned()).spawn(move || {
+        let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Some(task) = waiting.blocking_recv() {
                 // A panic ends its own piece of work: the connection it had is gone with it, and the next one opens another.
                 if catch_unwind(AssertUnwindSafe(|| task(&mut direct))).is_err() {
-                    tracing::error!("writing to the journal panicked");
+                    tracing::error!("work on the journal panicked");
                 }
             }
         });
@@ -58,10 +63,44 @@ impl DirectHandle {
 }
 
 impl DirectHandle {
-    /// Finishes what was handed over before, and closes the connection.
-    pub(super) async fn close(self) {
+    /// Finishes what was handed over before, and closes the connection for good.
+    pub(super) async fn close(&self) {
         // Without an answer the thread has ended, and with it the connection.
-        let _ = self.run(|direct| drop(direct.open.take())).await;
+        let _ = self.run(Direct::close).await;
+    }
+}
+
+/// The threads that read, each in its turn.
+pub(super) struct Reading {
+    threads: Vec<DirectHandle>,
+    turn: AtomicUsize,
+}
+
+impl Reading {
+    /// Starts them on a database that is there.
+    pub(super) fn start(file: &std::path::Path, busy: Duration) -> Result<Self, StoreError> {
+        let start = |_| {
+            let direct = Direct { reads_only: true, ..Direct::new(file.to_owned(), busy, None) };
+            DirectHandle::start("journal-reading", direct)
+        };
+        Ok(Self { threads: (0..READING).map(start).collect::<Result<_, _>>()?, turn: AtomicUsize::default() })
+    }
+
+    /// What `look` sees; each of its statements sees one moment.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % READING;
+        let thread = self.threads.get(turn).ok_or_else(|| StoreError::Unavailable("nobody reads".into()))?;
+        thread.run(|direct| direct.look(look)).await?
+    }
+
+    /// Finishes what was handed over before, and closes the connections.
+    pub(super) async fn close(&self) {
+        for thread in &self.threads {
+            thread.close().await;
+        }
     }
 }
 
@@ -70,13 +109,39 @@ pub(super) struct Direct {
     file: PathBuf,
     busy: Duration,
     pages_max: Option<u64>,
+    reads_only: bool,
+    closed: bool,
     open: Option<Connection>,
 }
 
 impl Direct {
     /// A connection to a database that is there and has its schema.
     pub(super) const fn new(file: PathBuf, busy: Duration, pages_max: Option<u64>) -> Self {
-        Self { file, busy, pages_max, open: None }
+        Self { file, busy, pages_max, reads_only: false, closed: false, open: None }
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.open = None;
+    }
+
+    /// The connection, taken out until it has come to a known end: a panic too leaves it in doubt.
+    fn take(&mut self) -> Result<Connection, StoreError> {
+        if self.closed {
+            return Err(StoreError::Unavailable("the store is closed".into()));
+        }
+        match self.open.take() {
+            Some(connection) => Ok(connection),
+            None => self.connect().map_err(refused("open the database")),
+        }
+    }
+
+    /// Looks at what is there, outside any transaction.
+    fn look<T>(&mut self, look: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let connection = self.take()?;
+        let seen = look(&Transaction { connection: &connection })?;
+        self.open = Some(connection);
+        Ok(seen)
     }
 
     /// Has `work` done in one transaction, which has the write lock from the start and is undone if the work fails.
@@ -84,11 +149,7 @@ impl Direct {
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        // Left out until it has come to a known end: a panic too leaves it in doubt.
-        let connection = match self.open.take() {
-            Some(connection) => connection,
-            None => self.connect().map_err(refused("open the database"))?,
-        };
+        let connection = self.take()?;
         let transaction = Transaction { connection: &connection };
         let outcome = transaction.execute("begin a transaction", "BEGIN IMMEDIATE", []);
         let outcome = outcome.and_then(|_| work(&transaction));
@@ -106,7 +167,8 @@ impl Direct {
     }
 
     fn connect(&self) -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opens = if self.reads_only { OpenFlags::SQLITE_OPEN_READ_ONLY } else { OpenFlags::SQLITE_OPEN_READ_WRITE };
+        let flags = opens | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.file, flags)?;
         connection.busy_timeout(self.busy)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
@@ -114,17 +176,37 @@ impl Direct {
         if let Some(pages) = self.pages_max {
             connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
         }
+        // How a statement is done depends on the statement alone: SQLite would prepare some anew for each value.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         Ok(connection)
     }
 }
 
-/// Statements inside one transaction.
+/// Statements inside one transaction, or of one look.
 pub(super) struct Transaction<'c> {
     connection: &'c Connection,
 }
 
-impl Transaction<'_> {
+/// A statement that is executed again and again.
+pub(super) struct Prepared<'c> {
+    statement: CachedStatement<'c>,
+    doing: &'static str,
+}
+
+impl Prepared<'_> {
+    /// Executes it; how many rows it changed.
+    pub(super) fn execute(&mut self, values: impl Params) -> Result<usize, StoreError> {
+        self.statement.execute(values).map_err(refused(self.doing))
+    }
+}
+
+impl<'c> Transaction<'c> {
+    /// A statement for many rows: it is looked up once.
+    pub(super) fn prepare(&self, doing: &'static str, sql: &'static str) -> Result<Prepared<'c>, StoreError> {
+        Ok(Prepared { statement: self.connection.prepare_cached(sql).map_err(refused(doing))?, doing })
+    }
+
     /// Executes a statement; how many rows it changed.
     pub(super) fn execute(
         &self,

@@ -11,9 +11,10 @@ use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
+use super::direct::Transaction;
 use super::rows::{blob, failed};
 use crate::cells::Cells as _;
-use crate::rows::{class_number, count, inbox_command, json, waiting_commands};
+use crate::rows::{WaitingCommands, class_number, count, inbox_command, json};
 
 /// Most outdated answers that one delivery removes on the way.
 const FORGOTTEN_MAX: i64 = 100;
@@ -27,15 +28,14 @@ impl Inbox for SqliteStore {
 
     async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError> {
         // One statement, so that the count and the commands are of one moment.
-        let rows = sqlx::query(
-            "SELECT r.control_seq, i.command_id, i.class, i.body FROM runs AS r LEFT JOIN run_inbox AS i \
-             ON i.run_key = r.run_key AND i.answer IS NULL WHERE r.run_key = ? ORDER BY i.class, i.arrival",
-        )
-        .bind(blob(run.uuid()))
-        .fetch_all(&self.readers)
-        .await
-        .map_err(failed("read an inbox"))?;
-        waiting_commands(run, &rows)
+        let find = "SELECT r.control_seq, i.command_id, i.class, i.body FROM runs AS r LEFT JOIN run_inbox AS i \
+                    ON i.run_key = r.run_key AND i.answer IS NULL WHERE r.run_key = ?1 ORDER BY i.class, i.arrival";
+        let look = move |conn: &Transaction<'_>| {
+            let mut waiting = WaitingCommands::of(run);
+            conn.each("read an inbox", find, [run.uuid().into_bytes()], |row| waiting.take(row))?;
+            waiting.finish()
+        };
+        self.reading.look(look).await
     }
 
     async fn answer(&self, run: RunKey, command: CommandId) -> Result<Option<CommandAnswer>, StoreError> {

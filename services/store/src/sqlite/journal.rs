@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use rusqlite::{Params, params};
 use signalbox_domain::ids::{RunId, RunKey, TenantId};
 use signalbox_domain::run::append::{Entry, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
@@ -12,9 +13,10 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
 use super::append::append;
+use super::direct::Transaction;
 use super::rows::{blob, failed};
 use crate::cells::Cells as _;
-use crate::rows::{count, int, read_events, run_columns, run_row};
+use crate::rows::{EventPage, count, int, run_columns, run_row};
 
 #[async_trait]
 impl Journal for SqliteStore {
@@ -37,33 +39,30 @@ impl Journal for SqliteStore {
     async fn read(&self, run: RunKey, after_seq: u64, limit: usize) -> Result<Vec<StoredEvent>, StoreError> {
         let limit = limit.min(READ_EVENTS_MAX);
         // One statement, so that the row of the run and its events are of one moment.
-        let rows = sqlx::query(
-            "SELECT r.last_seq, e.seq, e.at, e.actor_id, e.actor_role, e.visibility, e.kind, e.version, e.body, \
-             e.prev_hash, e.hash FROM runs AS r LEFT JOIN run_events AS e ON e.run_key = r.run_key AND e.seq > ?2 \
-             WHERE r.run_key = ?1 ORDER BY e.seq LIMIT ?3",
-        )
-        .bind(blob(run.uuid()))
-        .bind(int(after_seq))
-        .bind(int(limit as u64))
-        .fetch_all(&self.readers)
-        .await
-        .map_err(failed("read events"))?;
-        read_events(run, after_seq, limit, &rows)
+        let find = "SELECT r.last_seq, e.seq, e.at, e.actor_id, e.actor_role, e.visibility, e.kind, e.version, e.body, \
+                    e.prev_hash, e.hash FROM runs AS r LEFT JOIN run_events AS e ON e.run_key = r.run_key AND e.seq > ?2 \
+                    WHERE r.run_key = ?1 ORDER BY e.seq LIMIT ?3";
+        let look = move |conn: &Transaction<'_>| {
+            let mut page = EventPage::after(run, after_seq, limit);
+            let values = params![run.uuid().into_bytes(), int(after_seq), int(limit as u64)];
+            conn.each("read events", find, values, |row| page.take(row))?;
+            page.finish()
+        };
+        self.reading.look(look).await
     }
 
     async fn head(&self, run: RunKey) -> Result<Option<RunHead>, StoreError> {
-        let row = sqlx::query(concat!("SELECT ", run_columns!(), " FROM runs WHERE run_key = ?"))
-            .bind(blob(run.uuid()))
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(failed("read the row of a run"))?;
-        row.map(|row| run_row(&row).map(|run| run.head)).transpose()
+        let sql = concat!("SELECT ", run_columns!(), " FROM runs WHERE run_key = ?1");
+        self.reading.look(move |conn| head(conn, "read the row of a run", sql, [run.uuid().into_bytes()])).await
     }
 
     async fn find(&self, tenant: &TenantId, run: RunId) -> Result<Option<RunHead>, StoreError> {
-        let row = sqlx::query(FIND).bind(tenant.as_str()).bind(blob(run.uuid())).fetch_optional(&self.readers).await;
-        let row = row.map_err(failed("find a run"))?;
-        row.map(|row| run_row(&row).map(|run| run.head)).transpose()
+        let tenant = tenant.clone();
+        let sql = concat!("SELECT ", run_columns!(), " FROM runs WHERE tenant = ?1 AND run_id = ?2");
+        let look = move |conn: &Transaction<'_>| {
+            head(conn, "find a run", sql, params![tenant.as_str(), run.uuid().into_bytes()])
+        };
+        self.reading.look(look).await
     }
 
     async fn put_snapshot(&self, run: RunKey, seq: u64, fold_version: u32, bytes: Vec<u8>) -> Result<(), StoreError> {
@@ -84,7 +83,16 @@ impl Journal for SqliteStore {
     }
 }
 
-const FIND: &str = concat!("SELECT ", run_columns!(), " FROM runs WHERE tenant = ? AND run_id = ?");
+fn head(
+    conn: &Transaction<'_>,
+    doing: &'static str,
+    sql: &'static str,
+    values: impl Params,
+) -> Result<Option<RunHead>, StoreError> {
+    let mut found = None;
+    conn.each(doing, sql, values, |row| found = Some(run_row(row)))?;
+    Ok(found.transpose()?.map(|run| run.head))
+}
 
 async fn put_snapshot(
     conn: &mut SqliteConnection,

@@ -1,7 +1,7 @@
 //! All store ports on one SQLite database.
 //!
-//! One connection writes journals (see [`direct`]) and one everything else, one at a time, in a task that outlives whoever
-//! asked (see [`writer`]); a pool of others reads. An
+//! One connection writes journals and some read them, each on a thread of its own (see [`direct`]); one writes everything
+//! else, in a task that outlives whoever asked, and never while the other does (see [`writer`]); a pool reads the rest. An
 //! exclusive lock on the data directory proves that no other process has the store, so a run owned by a node of an
 //! earlier opening can be claimed at once.
 
@@ -27,6 +27,7 @@ use std::sync::Arc;
 use signalbox_ports::clock::Clock;
 use sqlx::SqlitePool;
 
+use direct::Reading;
 pub use open::SqliteOptions;
 pub(crate) use open::create_private_dir;
 pub use probe::Probe;
@@ -35,6 +36,7 @@ use writer::Writer;
 /// The store of one data directory.
 pub struct SqliteStore {
     writer: Writer,
+    reading: Reading,
     readers: SqlitePool,
     clock: Arc<dyn Clock>,
     /// Which opening of the store this is: leases of earlier ones are void.
@@ -46,6 +48,7 @@ impl SqliteStore {
     /// store afterwards answers that it is not available.
     pub async fn close(&self) {
         self.readers.close().await;
+        self.reading.close().await;
         self.writer.close().await;
     }
 }

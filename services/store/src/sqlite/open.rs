@@ -12,7 +12,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions, Connection as _};
 
 use super::SqliteStore;
-use super::direct::{Direct, DirectHandle};
+use super::direct::{Direct, DirectHandle, Reading};
 use super::writer::{Connection, Writer};
 use crate::open_error::{OpenError, SCHEMA_VERSION};
 
@@ -79,10 +79,11 @@ impl SqliteStore {
             .max_connections(options.readers.max(1))
             .acquire_timeout(WAIT)
             .connect_lazy_with(connect.pragma("query_only", "ON"));
+        let reading = Reading::start(&file, WAIT).map_err(|error| unavailable(error.to_string()))?;
         let direct = Direct::new(file, WAIT, pages_max);
-        let direct = DirectHandle::start(direct).map_err(|error| unavailable(error.to_string()))?;
+        let direct = DirectHandle::start("journal", direct).map_err(|error| unavailable(error.to_string()))?;
         let writer = Writer::start(Connection::new(writing), direct, options.clock.clone(), lock);
-        Ok(Self { writer, readers, clock: options.clock, session })
+        Ok(Self { writer, reading, readers, clock: options.clock, session })
     }
 }
 

@@ -4,6 +4,9 @@
 //! COMMIT would leave the connection in the middle. So the connections live in a task that nobody drops; callers hand
 //! work over and wait for the answer, and if they stop waiting, the work is finished all the same. One piece of work is
 //! done at a time, but that runs which wait to be created are created together.
+//!
+//! What goes straight to the journal's own thread does not go through the task: it only waits for its turn, which the thread
+//! gives back when it has done the work.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use signalbox_ports::clock::Clock;
 use signalbox_ports::journal::{Created, NewRun, StoreError};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection as _};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::create::create_all;
 use super::direct::{Direct, DirectHandle};
@@ -35,15 +38,19 @@ enum Message {
 /// A handle to the writing task.
 pub(super) struct Writer {
     messages: mpsc::Sender<Message>,
+    direct: Arc<DirectHandle>,
+    /// Whoever writes has it.
+    turn: Arc<Mutex<()>>,
 }
 
 impl Writer {
     /// Starts the task. The lock of the data directory is let go after the connections are closed.
     pub(super) fn start(connection: Connection, direct: DirectHandle, clock: Arc<dyn Clock>, lock: File) -> Self {
         let (messages, received) = mpsc::channel(WAITING_MAX);
-        let connections = Connections { connection, direct };
+        let (direct, turn) = (Arc::new(direct), Arc::<Mutex<()>>::default());
+        let connections = Connections { connection, direct: Arc::clone(&direct), turn: Arc::clone(&turn) };
         tokio::spawn(serve(connections, clock, received, lock));
-        Self { messages }
+        Self { messages, direct, turn }
     }
 
     /// Has `work` done on the journal's connection and waits for what it gives.
@@ -51,7 +58,13 @@ impl Writer {
         &self,
         work: impl FnOnce(&mut Direct) -> T + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.hand_over(move |connections| Box::pin(connections.direct.run(work))).await?
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let done = self.direct.run(move |direct| {
+            let done = work(direct);
+            drop(turn);
+            done
+        });
+        done.await
     }
 
     /// Creates a run, together with whatever other runs wait to be created.
@@ -104,10 +117,11 @@ impl Writer {
     }
 }
 
-/// Both connections. Each piece of work has them for itself.
+/// Both connections. Each piece of work has them for itself while it is its turn.
 struct Connections {
     connection: Connection,
-    direct: DirectHandle,
+    direct: Arc<DirectHandle>,
+    turn: Arc<Mutex<()>>,
 }
 
 async fn serve(mut connections: Connections, clock: Arc<dyn Clock>, mut received: mpsc::Receiver<Message>, lock: File) {
@@ -118,6 +132,7 @@ async fn serve(mut connections: Connections, clock: Arc<dyn Clock>, mut received
         Some(message) => Some(message),
         None => received.recv().await,
     } {
+        let turn = Arc::clone(&connections.turn).lock_owned().await;
         match message {
             Message::Work(work) => work(&mut connections).await,
             Message::Create(creation) => {
@@ -136,9 +151,10 @@ async fn serve(mut connections: Connections, clock: Arc<dyn Clock>, mut received
                 break;
             }
         }
+        drop(turn);
     }
     drop(received);
-    let Connections { connection, direct } = connections;
+    let Connections { connection, direct, turn: _ } = connections;
     direct.close().await;
     connection.close().await;
     drop(lock);
