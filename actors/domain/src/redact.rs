@@ -118,18 +118,19 @@ fn redact_visible(text: &str) -> Cow<'_, str> {
     use RedactionKind::{ApiKey, Assignment, Bearer, Jwt, PrivateKey};
 
     let mut text = Cow::Borrowed(text);
-    // The second argument has to occur for the pattern to match; looking for it first spares most texts the pattern.
-    apply(&mut text, "PRIVATE KEY", &PRIVATE_KEY, PrivateKey, |_| true);
-    apply(&mut text, "PRIVATE KEY", &PRIVATE_KEY_CUT, PrivateKey, |_| true);
-    apply(&mut text, "eyJ", &JWT, Jwt, |_| true);
-    apply(&mut text, "", &AUTHORIZATION, Bearer, |_| true);
-    apply(&mut text, "", &BEARER, Bearer, |found| has_digit(found.secret));
-    apply(&mut text, "", &API_KEY, ApiKey, |_| true);
-    apply(&mut text, "-", &API_KEY_SHORT_PREFIX, ApiKey, |found| has_digit(found.secret));
-    apply(&mut text, "://", &USERINFO, Assignment, |found| !is_placeholder(found.secret));
-    apply(&mut text, "", &ASSIGNMENT, Assignment, |found| found.is_assigned());
-    apply(&mut text, "--", &FLAG, Assignment, |found| !is_placeholder(found.secret));
-    apply(&mut text, "-p", &MYSQL_FLAG, Assignment, |_| true);
+    let assigns = |text: &str| text.contains([':', '=']);
+    // The second argument has to be true for the pattern to match; asking it first spares most texts the pattern.
+    apply(&mut text, |text| text.contains("PRIVATE KEY"), &PRIVATE_KEY, PrivateKey, |_| true);
+    apply(&mut text, |text| text.contains("PRIVATE KEY"), &PRIVATE_KEY_CUT, PrivateKey, |_| true);
+    apply(&mut text, |text| text.contains("eyJ"), &JWT, Jwt, |_| true);
+    apply(&mut text, assigns, &AUTHORIZATION, Bearer, |_| true);
+    apply(&mut text, |text| text.contains(char::is_whitespace), &BEARER, Bearer, |found| has_digit(found.secret));
+    apply(&mut text, |text| text.len() >= API_KEY_BYTES_MIN, &API_KEY, ApiKey, |_| true);
+    apply(&mut text, |text| text.contains('-'), &API_KEY_SHORT_PREFIX, ApiKey, |found| has_digit(found.secret));
+    apply(&mut text, |text| text.contains("://"), &USERINFO, Assignment, |found| !is_placeholder(found.secret));
+    apply(&mut text, assigns, &ASSIGNMENT, Assignment, |found| found.is_assigned());
+    apply(&mut text, |text| text.contains("--"), &FLAG, Assignment, |found| !is_placeholder(found.secret));
+    apply(&mut text, |text| text.contains("-p"), &MYSQL_FLAG, Assignment, |_| true);
     text
 }
 
@@ -197,15 +198,16 @@ impl<'t> Found<'t> {
 /// Masks the secret of each match of which `is_secret` says that it is one.
 fn apply(
     text: &mut Cow<'_, str>,
-    needle: &str,
+    may_match: impl Fn(&str) -> bool,
     pattern: &Pattern,
     kind: RedactionKind,
     is_secret: impl Fn(&Found<'_>) -> bool,
 ) {
-    if !text.contains(needle) {
+    if !may_match(text) {
         return;
     }
-    let Some(regex) = pattern.as_ref() else { return };
+    // Whether there is a match at all is told without remembering where.
+    let Some(regex) = pattern.as_ref().filter(|regex| regex.is_match(text)) else { return };
     let mut out = String::new();
     let mut copied = 0;
     for captures in regex.captures_iter(text) {
@@ -356,6 +358,9 @@ static AUTHORIZATION: Pattern = LazyLock::new(|| {
     Regex::new(r#"(?i)authorization\\*["']?\s*[:=]\s*\\*["']?(?:bearer|basic|token|negotiate|api-?key)\s+(?<s>[^\s"'\\,;<>\[\]{}$]{4,})"#).ok()
 });
 static BEARER: Pattern = LazyLock::new(|| Regex::new(r"(?i)(?:^|[^a-z0-9_])bearer\s+(?<s>[a-z0-9._~+/=\-]{8,})").ok());
+/// The shortest key of [`API_KEY`]: `xoxb-` and ten characters.
+const API_KEY_BYTES_MIN: usize = 15;
+
 /// Prefixes that nothing else begins with.
 static API_KEY: Pattern = LazyLock::new(|| {
     Regex::new(concat!(
