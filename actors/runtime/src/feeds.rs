@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::progress::{Item, ProgressHub};
 
 /// News a watcher may fall behind before it has to read the journal.
-const BEHIND_MAX: usize = 256;
+const BEHIND_MAX: usize = 64;
 /// Watchers that are woken at once.
 const ROW_MAX: usize = 64;
 /// Readings of the journal for watchers that go on at once. What watchers want never fills the store.

@@ -8,7 +8,7 @@ use signalbox_domain::run::chain::StoredEvent;
 use tokio::sync::broadcast;
 
 /// Items a subscriber may fall behind before it has to read the journal.
-const BEHIND_MAX: usize = 256;
+const BEHIND_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Item {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use signalbox_domain::ids::RunKey;
 use signalbox_domain::run::progress::ProgressKind;
+use signalbox_ports::journal::READ_EVENTS_MAX;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
@@ -22,11 +23,11 @@ pub(crate) async fn follow(
     let mut last = after_seq;
     loop {
         // Whatever was missed lies in the journal; the news only say that there is something.
+        let mut read_any = false;
         loop {
             let page = feeds.read(run, last).await?;
-            if page.is_empty() {
-                break;
-            }
+            let is_end = page.len() < READ_EVENTS_MAX;
+            read_any |= !page.is_empty();
             for event in page {
                 last = event.seq;
                 let closed = event.kind == "run-closed";
@@ -34,8 +35,12 @@ pub(crate) async fn follow(
                     return Ok(());
                 }
             }
+            if is_end {
+                break;
+            }
         }
-        if feeds.is_over(run, last).await? {
+        // A journal that has ended ends with its closing, and that was not among what was read just now.
+        if !read_any && feeds.is_over(run, last).await? {
             return Ok(());
         }
         loop {

@@ -11,7 +11,7 @@ use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::envelope::{ApprovalRecord, RunEnvelope};
 use signalbox_domain::run::event::{ApprovalDecision, ApprovalReason, GuardedAction};
 use signalbox_domain::run::plan::ApprovalRequirement;
-use signalbox_domain::run::progress::{CustomerSummary, ProgressKind, progress_kind};
+use signalbox_domain::run::progress::{CustomerSummary, ProgressKind, progress_kind_of_stored};
 use signalbox_domain::run::verify::Report;
 use signalbox_domain::time::UnixMicros;
 use signalbox_proto::v1;
@@ -81,7 +81,7 @@ pub(crate) fn preflight(preflight: Preflight) -> v1::PreflightRunResponse {
 
 /// The kind of progress an event is; one that this version cannot read is for operators.
 pub(crate) fn kind_of(stored: &StoredEvent) -> ProgressKind {
-    stored.event().map_or(ProgressKind::OperatorNote, |event| progress_kind(&event))
+    progress_kind_of_stored(stored)
 }
 
 /// An event as a customer is told of it: in words alone.

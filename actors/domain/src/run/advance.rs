@@ -117,22 +117,25 @@ fn timers(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
 fn steps(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
     (0..run.plan.steps.len()).find_map(|index| {
         let step = &run.plan.steps[index];
-        let step_id = step.step_id.clone();
+        let step_id = || step.step_id.clone();
         if run.is_ready(index) && run.is_left_out(step) {
             let reason = "its branch was not chosen".to_owned();
-            return Some(RunEvent::StepSkipped { step_id, label: None, reason, branch_not_taken: true });
+            return Some(RunEvent::StepSkipped { step_id: step_id(), label: None, reason, branch_not_taken: true });
         }
-        if !run.may_begin(index, now) {
+        // Calls and questions are begun by whoever binds their arguments.
+        if matches!(step.kind, StepKind::Tool { .. } | StepKind::Approval { .. }) || !run.may_begin(index, now) {
             return None;
         }
         match &step.kind {
-            StepKind::Branch { branches } => Some(RunEvent::BranchOffered { step_id, branches: branches.clone() }),
+            StepKind::Branch { branches } => {
+                Some(RunEvent::BranchOffered { step_id: step_id(), branches: branches.clone() })
+            }
             StepKind::Wait { seconds } => {
                 let seconds = i64::try_from(*seconds).unwrap_or(i64::MAX);
-                Some(RunEvent::TimerSet { step_id, due_at_unix_ms: now.plus_seconds(seconds) })
+                Some(RunEvent::TimerSet { step_id: step_id(), due_at_unix_ms: now.plus_seconds(seconds) })
             }
             StepKind::Agent { .. } | StepKind::Model { .. } => Some(RunEvent::StepFailed {
-                step_id,
+                step_id: step_id(),
                 code: "step-kind-not-available".to_owned(),
                 message: format!("steps of kind `{}` cannot be run by this version", step.kind.as_str()),
             }),
@@ -167,6 +170,11 @@ pub fn next_wake(run: &RunEnvelope) -> Option<UnixMs> {
 
 /// The dashboard columns of a run as it stands.
 pub fn projection(run: &RunEnvelope) -> RunProjection {
+    projection_in_words(run, dashboard_words(run))
+}
+
+/// The same with words that are known: until a run ends, its events change none of them.
+pub fn projection_in_words(run: &RunEnvelope, words: String) -> RunProjection {
     RunProjection {
         status: run.status,
         closed: run.closed,
@@ -176,7 +184,7 @@ pub fn projection(run: &RunEnvelope) -> RunProjection {
         wake_at: next_wake(run),
         slow_at: run.slow_at(),
         has_warnings: run.has_warnings,
-        words: dashboard_words(run),
+        words,
         open_approvals: run.approvals.iter().filter(|a| a.is_open()).map(|a| a.open_row()).collect(),
         killed_by: run.end.as_ref().filter(|end| end.code.as_deref() == Some(KILLED_BY_SWITCH)).and_then(|end| {
             let id = end.blamed_id.as_deref()?;

@@ -16,7 +16,7 @@ use crate::ids::{ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId
 use crate::quantity::{Micros, Usage};
 use crate::run::approvers::Approvers;
 use crate::run::chain::{EventHash, StoredEvent};
-use crate::run::event::{CallPending, EVENT_VERSION, Reservation, RunEvent};
+use crate::run::event::{CallPending, CallSettled, EVENT_VERSION, Reservation, RunEvent};
 use crate::run::plan::ApprovalRequirement;
 use crate::run::status::RunStatus;
 use crate::time::{UnixMicros, UnixMs};
@@ -360,13 +360,16 @@ pub fn judge(ground: Ground<'_>, entry: &Entry) -> Result<Accepted, EntryRefusal
     let mut books = Books { meters: ground.meters, retired: ground.retired, now_seconds: seconds(ground.now) };
     let mut releases: BTreeMap<_, _> = entry.releases.iter().map(|release| (release.call_id, release)).collect();
     for fact in &entry.facts {
-        let mut fact = fact.clone();
-        if let RunEvent::CallSettled(settled) = &mut fact.event
-            && let Some(release) = releases.remove(&settled.call_id)
-        {
-            settled.meters = books.settle(release);
-        }
-        events.push(stamp(&mut head, ground.now, &fact));
+        let settled = if let RunEvent::CallSettled(settled) = &fact.event { Some(settled) } else { None };
+        let booked = settled.and_then(|settled| Some((settled, books.settle(releases.remove(&settled.call_id)?))));
+        events.push(match booked {
+            // Most calls hold nothing on a shared meter.
+            Some((settled, meters)) if meters != settled.meters => {
+                let event = RunEvent::CallSettled(Box::new(CallSettled { meters, ..CallSettled::clone(settled) }));
+                stamp(&mut head, ground.now, &NewEvent { event, actor: fact.actor.clone(), ..*fact })
+            }
+            Some(_) | None => stamp(&mut head, ground.now, fact),
+        });
     }
 
     let mut answers = Vec::with_capacity(entry.asks.len());

@@ -254,7 +254,7 @@ impl RunEnvelope {
     /// Where the output of a finished step is kept.
     pub fn output_of(&self, step: &StepId) -> Option<&StoredValue> {
         match self.step_state(step) {
-            Some(StepState::Done { output, .. }) => output.as_ref(),
+            Some(StepState::Done { output, .. }) => output.as_deref(),
             _ => None,
         }
     }

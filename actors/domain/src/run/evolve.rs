@@ -582,7 +582,7 @@ impl RunEnvelope {
             artifact: artifact.clone(),
         }));
         self.evidence_of(id, evidence);
-        self.set_step(id, StepState::Done { output: output.cloned(), branch_id: None });
+        self.set_step(id, StepState::Done { output: output.cloned().map(Arc::new), branch_id: None });
     }
 
     fn evidence_of(&mut self, id: &StepId, evidence: Option<&Evidence>) {

@@ -253,6 +253,15 @@ impl Plan {
         self.steps.iter().find(|step| &step.step_id == id)
     }
 
+    /// Where the step with this id stands, looked for from a place in the plan: backwards first, since most steps wait for one
+    /// that stands shortly before them. Whether a long plan is ready is asked again with each event.
+    pub fn position(&self, id: &StepId, near: usize) -> Option<usize> {
+        let is_it = |step: &Step| &step.step_id == id;
+        let (before, behind) = self.steps.split_at(near.min(self.steps.len()));
+        let found = before.iter().rposition(is_it);
+        found.or_else(|| behind.iter().position(is_it).map(|index| near.min(self.steps.len()) + index))
+    }
+
     /// Checks everything RUN-010 asks for; the first violation is returned.
     pub fn validate(&self) -> Result<(), PlanError> {
         if self.steps.is_empty() {

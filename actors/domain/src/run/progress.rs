@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{Role, Visibility};
 use crate::ids::TenantId;
+use crate::run::chain::StoredEvent;
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{ControlEffect, GovernanceAudited, RunEvent};
 use crate::run::status::RunStatus;
@@ -159,6 +160,21 @@ pub fn progress_kind(event: &RunEvent) -> ProgressKind {
             }
         },
         RunEvent::RunFinished(_) => ProgressKind::RunFinished,
+    }
+}
+
+/// The same of an event as it is stored. Its body is read only where the kind does not tell; one that this version cannot
+/// read is for operators.
+pub fn progress_kind_of_stored(stored: &StoredEvent) -> ProgressKind {
+    match stored.kind.as_str() {
+        "call-pending" | "call-redispatched" => ProgressKind::ToolCalled,
+        "call-settled" | "call-refused" => ProgressKind::ToolResult,
+        "run-submitted" => ProgressKind::RunQueued,
+        "run-started" => ProgressKind::RunStarted,
+        "run-finished" => ProgressKind::RunFinished,
+        "run-closed" | "late-evidence" => ProgressKind::OperatorNote,
+        "approval-requested" | "approval-reminded" => ProgressKind::ApprovalRequested,
+        _ => stored.event().map_or(ProgressKind::OperatorNote, |event| progress_kind(&event)),
     }
 }
 

@@ -107,13 +107,17 @@ impl RunEnvelope {
         let (Some(step), Some(StepState::Pending)) = (self.plan.steps.get(index), self.steps.get(index)) else {
             return false;
         };
-        self.dependencies_are_over(step)
+        step.dependencies().all(|on| self.is_over_well(on, index))
     }
 
     /// True if everything the step waits for is over and not failed.
     pub(crate) fn dependencies_are_over(&self, step: &Step) -> bool {
-        step.dependencies()
-            .all(|on| matches!(self.step_state(on), Some(StepState::Done { .. } | StepState::Skipped { .. })))
+        step.dependencies().all(|on| self.is_over_well(on, 0))
+    }
+
+    fn is_over_well(&self, id: &StepId, near: usize) -> bool {
+        let state = self.plan.position(id, near).and_then(|index| self.steps.get(index));
+        matches!(state, Some(StepState::Done { .. } | StepState::Skipped { .. }))
     }
 
     /// True once a step that is not optional has failed: nothing new begins.

@@ -1,5 +1,7 @@
 //! The state of one step of a run, and the results of calls as they come in.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -39,9 +41,9 @@ pub enum StepState {
     },
     /// Over, well.
     Done {
-        /// What it gave.
+        /// What it gave; shared between copies of the envelope.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        output: Option<StoredValue>,
+        output: Option<Arc<StoredValue>>,
         /// The branch chosen, for branch steps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         branch_id: Option<BranchId>,

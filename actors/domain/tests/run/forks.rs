@@ -186,7 +186,8 @@ fn decisions_are_made_anew_in_a_fork() {
 
     let mut fork = fork_of(&story);
     fork.go_on();
-    assert!(matches!(fork.state("before"), StepState::Done { output: Some(StoredValue::Inline(_)), .. }));
+    let StepState::Done { output: Some(output), .. } = fork.state("before") else { panic!("it is not done") };
+    assert!(matches!(**output, StoredValue::Inline(_)));
     assert_eq!(fork.ready(), ["gate"]);
     assert_eq!(fork.state("way"), &StepState::AwaitingBranch);
     fork.command(choose("right")).unwrap();

@@ -195,3 +195,15 @@ fn every_refusal_of_a_plan_has_a_code_of_its_own() {
     let codes: std::collections::BTreeSet<_> = errors.iter().map(PlanError::code).collect();
     assert_eq!(codes.len(), errors.len());
 }
+
+#[test]
+fn a_step_is_found_wherever_it_is_looked_for_from() {
+    let ids = ["a", "b", "c", "d", "e"];
+    let plan = Plan { steps: ids.iter().map(|id| tool(id, &[])).collect(), max_parallel: None };
+    for near in 0..ids.len() + 2 {
+        for (index, id) in ids.iter().enumerate() {
+            assert_eq!(plan.position(&step_id(id), near), Some(index), "{id} from {near}");
+        }
+        assert_eq!(plan.position(&step_id("f"), near), None);
+    }
+}

@@ -2,15 +2,17 @@
 
 use serde_json::json;
 use signalbox_domain::catalog::catalog;
-use signalbox_domain::identity::{Role, Visibility};
-use signalbox_domain::ids::TenantId;
+use signalbox_domain::identity::{Actor, Role, Visibility};
+use signalbox_domain::ids::{RunKey, TenantId};
 use signalbox_domain::registry::AGENT_FAMILIES;
+use signalbox_domain::run::chain::{EventHash, StoredEvent};
 use signalbox_domain::run::plan::Step;
 use signalbox_domain::run::progress::{
-    PROGRESS_VISIBILITY, ProgressKind, RUN_PROGRESS_KINDS, progress_kind, should_deliver_to_subscriber,
-    summarize_for_customer,
+    PROGRESS_VISIBILITY, ProgressKind, RUN_PROGRESS_KINDS, progress_kind, progress_kind_of_stored,
+    should_deliver_to_subscriber, summarize_for_customer,
 };
 use signalbox_domain::run::status::RunStatus;
+use signalbox_domain::time::UnixMicros;
 
 use crate::given::{Story, agent, answered, calling, failed, fork_in_the_road, gate, pause, tenant, tool};
 use crate::golden::every_event;
@@ -83,6 +85,28 @@ fn events_between_operators_never_reach_customers() {
         let customer = event.visibility() == Visibility::Customer;
         assert_eq!(customer, kind.visibility() == Visibility::Customer, "{} is {kind:?}", event.encode().0);
     }
+}
+
+#[test]
+fn the_progress_of_a_stored_event_is_that_of_what_it_says() {
+    let stored = |(kind, body): (String, Vec<u8>)| StoredEvent {
+        run_key: RunKey::new(uuid::Uuid::nil()),
+        seq: 1,
+        at: UnixMicros(0),
+        actor: Actor::system(),
+        visibility: Visibility::Customer,
+        kind,
+        version: 1,
+        body,
+        prev_hash: EventHash::ZERO,
+        hash: EventHash::ZERO,
+    };
+    for event in every_event() {
+        let encoded = event.encode();
+        assert_eq!(progress_kind_of_stored(&stored(encoded.clone())), progress_kind(&event), "{}", encoded.0);
+    }
+    let unknown = stored(("something-later".to_owned(), b"{}".to_vec()));
+    assert_eq!(progress_kind_of_stored(&unknown), ProgressKind::OperatorNote);
 }
 
 #[test]

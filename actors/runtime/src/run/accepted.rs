@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ractor::ActorRef;
-use signalbox_domain::run::append::{Ask, AskRefusal};
+use signalbox_domain::run::append::AskRefusal;
 use signalbox_domain::run::evolve::{fold_one, fold_read};
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::{Admitted, Appended, AskOutcome, StoreError};
 use signalbox_ports::tools::CallOrder;
 
 use super::asking::Ready;
-use super::{Draft, Held, Msg, Pass, State, backoff_ms};
+use super::{Asked, Draft, Held, Msg, Pass, State, backoff_ms};
 use crate::dispatch;
 use crate::load::{SNAPSHOT_EVERY, corrupt, keep_snapshot};
 use crate::progress::Item;
@@ -22,7 +22,7 @@ impl State {
         &mut self,
         myself: &ActorRef<Msg>,
         appended: Appended,
-        asks: Vec<Ask>,
+        asks: Vec<Asked>,
         mut draft: Draft,
     ) -> Result<Pass, StoreError> {
         self.store_trouble = 0;
@@ -71,7 +71,7 @@ impl State {
         Ok(Pass::Again)
     }
 
-    pub(super) fn refused(&mut self, ask: &Ask, refusal: AskRefusal) -> bool {
+    pub(super) fn refused(&mut self, ask: &Asked, refusal: AskRefusal) -> bool {
         match refusal {
             AskRefusal::Commanded => {
                 self.inbox_waiting = true;
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    pub(super) fn send(&mut self, myself: &ActorRef<Msg>, admitted: Admitted, ask: &Ask, ready: Ready) {
+    pub(super) fn send(&mut self, myself: &ActorRef<Msg>, admitted: Admitted, ask: &Asked, ready: Ready) {
         let Some(record) = self.run.call(ask.call_id) else { return };
         let order = CallOrder {
             call_id: record.call_id,

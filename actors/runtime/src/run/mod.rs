@@ -13,12 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use signalbox_domain::dashboard::dashboard_words;
 use signalbox_domain::governance::budget::MeterReading;
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::kill_switch::KillSwitch;
+use signalbox_domain::governance::target::Target;
 use signalbox_domain::ids::{BudgetId, CallId, NodeIncarnation, StepId, ToolId};
-use signalbox_domain::run::advance::{advance_to, next_wake, projection};
-use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, EntryRefusal, NewEvent, Release};
+use signalbox_domain::run::advance::{advance_to, next_wake, projection, projection_in_words};
+use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, EntryRefusal, NewEvent, Release, RunProjection};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::evolve::evolve;
 use signalbox_domain::run::settle::Ended;
@@ -114,6 +116,8 @@ pub(crate) struct State {
     shared: Arc<Shared>,
     runs: ActorRef<runs::Msg>,
     run: Arc<RunEnvelope>,
+    /// What the run can be found by, until it ends.
+    words: String,
     lease_epoch: u64,
     control_seq: u64,
     inbox_waiting: bool,
@@ -163,6 +167,19 @@ enum Pass {
     Over,
 }
 
+/// An ask as far as it matters once it is decided.
+struct Asked {
+    call_id: CallId,
+    step_id: StepId,
+    target: Target,
+}
+
+impl Asked {
+    fn of(ask: &Ask) -> Self {
+        Self { call_id: ask.call_id, step_id: ask.step_id.clone(), target: ask.target.clone() }
+    }
+}
+
 /// What a pass wants to write.
 #[derive(Default)]
 struct Draft {
@@ -184,6 +201,7 @@ impl Actor for Run {
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<State, ActorProcessingErr> {
         let mut state = State {
             snapshot_at: args.run.last_seq,
+            words: dashboard_words(&args.run),
             shared: args.shared,
             runs: args.runs,
             run: Arc::new(args.run),
@@ -357,7 +375,7 @@ impl State {
         }
         self.idle_since = None;
         let asks_anything = !draft.asks.is_empty();
-        let standing = projection(&scratch);
+        let standing = self.projection(&scratch);
         for new in draft.asks.iter().flat_map(|ask| &ask.events) {
             evolve(Arc::make_mut(&mut scratch), now.micros(), &new.event);
         }
@@ -371,13 +389,13 @@ impl State {
             asks: std::mem::take(&mut draft.asks),
             answers: std::mem::take(&mut draft.answers),
             releases: std::mem::take(&mut draft.releases),
-            projection_if_asked: asks_anything.then(|| projection(&scratch)),
+            projection_if_asked: asks_anything.then(|| self.projection(&scratch)),
             projection: Some(standing),
             park: false,
         };
         // What is written is folded into the run itself, which nothing else may share by then.
         drop(scratch);
-        let targets: Vec<Ask> = entry.asks.clone();
+        let targets: Vec<Asked> = entry.asks.iter().map(Asked::of).collect();
         let written = self.shared.journal.append(entry).await;
         if written.is_err() {
             for ask in targets.iter().filter(|ask| draft.calls.contains_key(&ask.call_id)) {
@@ -401,6 +419,10 @@ impl State {
             return StoreError::Unavailable(problem);
         }
         StoreError::Unknown(problem)
+    }
+
+    fn projection(&self, run: &RunEnvelope) -> RunProjection {
+        if run.end.is_some() { projection(run) } else { projection_in_words(run, self.words.clone()) }
     }
 
     fn hold(&mut self, step: &StepId, boot: BootInstant) {
@@ -451,7 +473,7 @@ impl State {
             asks: Vec::new(),
             answers: Vec::new(),
             releases: Vec::new(),
-            projection: Some(projection(&self.run)),
+            projection: Some(self.projection(&self.run)),
             projection_if_asked: None,
             park: true,
         };

@@ -8,16 +8,20 @@ use serde_json::Error;
 use super::RunEvent;
 
 /// Kind and body of `{"kind":…,"body":…}`, which serde writes in this order, without spaces, and with a plain kind.
-pub(super) fn split(text: Vec<u8>) -> (String, Vec<u8>) {
+pub(super) fn split(mut text: Vec<u8>) -> (String, Vec<u8>) {
     const BEFORE_KIND: &[u8] = br#"{"kind":""#;
     const BETWEEN: &[u8] = br#"","body":"#;
     let kind_ends = text.iter().skip(BEFORE_KIND.len()).position(|byte| *byte == b'"').unwrap_or_default();
     let kind_ends = BEFORE_KIND.len() + kind_ends;
     let kind = text.get(BEFORE_KIND.len()..kind_ends).unwrap_or_default();
-    let body =
-        text.get(kind_ends..).and_then(|rest| rest.strip_prefix(BETWEEN)).and_then(|rest| rest.strip_suffix(b"}"));
     let kind = String::from_utf8_lossy(kind).into_owned();
-    (kind, body.unwrap_or(b"{}").to_vec())
+    let has_body = text.get(kind_ends..).is_some_and(|rest| rest.starts_with(BETWEEN)) && text.ends_with(b"}");
+    if !has_body {
+        return (kind, b"{}".to_vec());
+    }
+    text.pop();
+    text.drain(..kind_ends + BETWEEN.len());
+    (kind, text)
 }
 
 /// The event of a kind with this body, which must be one JSON value and nothing more.
