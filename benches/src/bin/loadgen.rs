@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use signalbox_benches::load::options::Options;
-use signalbox_benches::load::{Failure, bare, crash, executor, figures, measure, park};
+use signalbox_benches::load::{Failure, bare, crash, executor, figures, measure, park, switch};
 
 fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -33,6 +33,7 @@ async fn run() -> Result<(), Failure> {
         Some("bare") => line(&bare::bare(&options).await?),
         Some("executor") => executor::serve(options.payload).await,
         Some("crash") => line(&crash::crash(&options).await?),
+        Some("kill-switch") => line(&switch::kill_switch(&options).await?),
         Some("park") => line(&park::park(&options).await?),
         Some("pair") => pair(&options).await,
         Some("figures") => figures::figures(&options).await,

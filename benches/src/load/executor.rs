@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::stream::{Iter, iter};
 use serde_json::{Value, json};
@@ -30,7 +30,14 @@ struct NoOp {
     /// How long it works on a call.
     takes: Duration,
     /// Where calls are written down, if they are.
-    books: Option<Arc<Mutex<HashMap<String, usize>>>>,
+    books: Option<Arc<Mutex<Noted>>>,
+}
+
+/// Which calls came in how often, and when the last one did.
+#[derive(Debug, Default)]
+struct Noted {
+    times: HashMap<String, usize>,
+    last: Option<Instant>,
 }
 
 type Answers = Iter<std::vec::IntoIter<Result<v1::ExecuteResponse, Status>>>;
@@ -52,7 +59,8 @@ impl ToolExecutor for NoOp {
     async fn execute(&self, request: Request<v1::ExecuteRequest>) -> Result<Response<Answers>, Status> {
         if let Some(books) = &self.books {
             let mut books = books.lock().unwrap_or_else(PoisonError::into_inner);
-            *books.entry(request.into_inner().call_id).or_default() += 1;
+            *books.times.entry(request.into_inner().call_id).or_default() += 1;
+            books.last = Some(Instant::now());
         }
         if !self.takes.is_zero() {
             tokio::time::sleep(self.takes).await;
@@ -149,7 +157,7 @@ impl Drop for Process {
 #[derive(Debug)]
 pub struct Books {
     uri: String,
-    calls: Arc<Mutex<HashMap<String, usize>>>,
+    calls: Arc<Mutex<Noted>>,
 }
 
 impl Books {
@@ -157,7 +165,7 @@ impl Books {
     pub async fn open(payload: usize, takes: Duration) -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let uri = format!("http://{}", listener.local_addr()?);
-        let calls = Arc::<Mutex<HashMap<String, usize>>>::default();
+        let calls = Arc::<Mutex<Noted>>::default();
         let executor = NoOp { answer: answer(payload), takes, books: Some(calls.clone()) };
         tokio::spawn(serve_on(listener, executor));
         Ok(Self { uri, calls })
@@ -170,15 +178,20 @@ impl Books {
 
     /// How many calls came in, each counted once.
     pub fn calls(&self) -> usize {
-        self.lock().len()
+        self.lock().times.len()
     }
 
     /// How often each call came in.
     pub fn counts(&self) -> Vec<usize> {
-        self.lock().values().copied().collect()
+        self.lock().times.values().copied().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+    /// When the last call came in.
+    pub fn last_call(&self) -> Option<Instant> {
+        self.lock().last
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,6 +14,7 @@ pub mod measure;
 pub mod node;
 pub mod options;
 pub mod park;
+pub mod switch;
 
 /// Anything that keeps a measurement from being one; it ends the program.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

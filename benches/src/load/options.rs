@@ -12,7 +12,7 @@ const SECS_MAX: usize = 600;
 const PAYLOAD_MAX: usize = 4 << 20;
 
 /// How the load generator is called.
-pub const USAGE: &str = "usage: loadgen [bare|pair|figures|crash|park] [options]
+pub const USAGE: &str = "usage: loadgen [bare|pair|figures|crash|park|kill-switch] [options]
   --store sqlite|postgres://…  where the node keeps its journal (sqlite)
   --conc N                     runs at once (64)
   --secs N                     seconds that are measured, after a warm-up (10)
