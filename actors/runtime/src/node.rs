@@ -5,6 +5,7 @@ mod auditing;
 mod budgeting;
 mod claiming;
 mod commanding;
+mod compliance;
 mod dashboard;
 mod forking;
 mod governing;

@@ -3,7 +3,8 @@
 pub use crate::governing::api::GovernanceApi;
 use async_trait::async_trait;
 use signalbox_domain::dashboard::{DashboardFilter, OperatorSnapshot, RunCounts};
-use signalbox_domain::ids::{ApprovalId, CommandId, RunId, RunKey, TenantId};
+use signalbox_domain::ids::{AgentId, ApprovalId, CommandId, RunId, RunKey, TenantId};
+use signalbox_domain::mode::{Mode, SeriesCompliance};
 use signalbox_domain::run::append::{CommandAnswer, OpenApproval};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::RunCommand;
@@ -52,6 +53,14 @@ pub trait RunApi: Send + Sync + 'static {
     ) -> Result<RunCounts, ApiError>;
     /// Counts per bucket and the switches in force (DSH-013). For operators.
     async fn snapshot(&self, caller: &Caller, whose: Whose) -> Result<OperatorSnapshot, ApiError>;
+    /// How the last hundred runs of an agent in a mode stand to it (MOD-009). For operators.
+    async fn mode_compliance(
+        &self,
+        caller: &Caller,
+        whose: Whose,
+        agent_id: AgentId,
+        mode: Mode,
+    ) -> Result<SeriesCompliance, ApiError>;
     /// Open questions, oldest first.
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError>;
     /// One question, open or not.
@@ -149,6 +158,15 @@ impl RunApi for NodeHandle {
     }
     async fn snapshot(&self, caller: &Caller, whose: Whose) -> Result<OperatorSnapshot, ApiError> {
         self.snapshot(caller, whose).await
+    }
+    async fn mode_compliance(
+        &self,
+        caller: &Caller,
+        whose: Whose,
+        agent_id: AgentId,
+        mode: Mode,
+    ) -> Result<SeriesCompliance, ApiError> {
+        self.mode_compliance(caller, whose, agent_id, mode).await
     }
     async fn approvals(&self, caller: &Caller) -> Result<Vec<(RunId, OpenApproval)>, ApiError> {
         self.approvals(caller).await

@@ -12,6 +12,7 @@ use crate::api::RunApi;
 use crate::errors::{self, Refusal};
 use crate::identity::caller_of;
 use crate::listing::whose;
+use crate::validate;
 
 /// The service over one node.
 pub(crate) struct Dashboard {
@@ -37,6 +38,26 @@ impl Dashboard {
             counts: buckets(&snapshot.counts),
             active_switches: snapshot.active_switches.iter().map(switch).collect(),
             governance_epoch: snapshot.governance_epoch,
+        })
+    }
+
+    async fn compliance(
+        &self,
+        request: Request<v1::GetModeComplianceRequest>,
+    ) -> Result<v1::GetModeComplianceResponse, Refusal> {
+        let caller = caller_of(&request)?;
+        let request = request.into_inner();
+        let whose = whose(&request.tenant_id, request.all_tenants)?;
+        let agent_id = validate::id("agent_id", &request.agent_id)?;
+        let mode = validate::mode(&request.mode)?;
+        let series = self.api.mode_compliance(&caller, whose, agent_id, mode).await?;
+        Ok(v1::GetModeComplianceResponse {
+            runs: u32::try_from(series.runs).unwrap_or(u32::MAX),
+            cost_micros: series.cost_units.0,
+            max_cost_micros: series.max_cost_units.0,
+            p95_latency_ms: series.p95_latency_ms,
+            p95_latency_budget_ms: series.p95_latency_budget_ms,
+            breaches: series.breaches.into_iter().map(|breach| breach.code().to_owned()).collect(),
         })
     }
 }
@@ -79,5 +100,11 @@ impl DashboardService for Dashboard {
         request: Request<v1::GetSnapshotRequest>,
     ) -> Result<Response<v1::GetSnapshotResponse>, Status> {
         self.take(request).await.map(Response::new).map_err(|error| errors::to_status(&error))
+    }
+    async fn get_mode_compliance(
+        &self,
+        request: Request<v1::GetModeComplianceRequest>,
+    ) -> Result<Response<v1::GetModeComplianceResponse>, Status> {
+        self.compliance(request).await.map(Response::new).map_err(|error| errors::to_status(&error))
     }
 }

@@ -281,6 +281,19 @@ impl RunApi for FakeNode {
         Ok(self.snapshot(caller, whose).await?.counts)
     }
 
+    async fn mode_compliance(
+        &self,
+        _: &Caller,
+        _: Whose,
+        _: signalbox_domain::ids::AgentId,
+        mode: signalbox_domain::mode::Mode,
+    ) -> Result<signalbox_domain::mode::SeriesCompliance, ApiError> {
+        match &self.0.lock().unwrap().refusal {
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(signalbox_domain::mode::compliance_of_series(mode, &[])),
+        }
+    }
+
     async fn snapshot(&self, caller: &Caller, whose: Whose) -> Result<OperatorSnapshot, ApiError> {
         let state = self.0.lock().unwrap();
         if let Some(refusal) = &state.refusal {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use signalbox_domain::ids::{PipelineId, RunId};
 use signalbox_domain::json::{self, Limits};
+use signalbox_domain::mode::Mode;
 use signalbox_domain::run::decide::{REASON_BYTES_MAX, RunCommand};
 use signalbox_domain::run::event::{ApprovalDecision, Overrides};
 use signalbox_domain::run::status::RunStatus;
@@ -82,6 +83,14 @@ pub(crate) fn named<T: Copy + PartialEq>(
         }
     }
     Ok(values)
+}
+
+/// A mode by its name.
+pub(crate) fn mode(text: &str) -> Result<Mode, Refusal> {
+    Mode::parse(text).ok_or_else(|| {
+        let message = format!("`mode` must be one of {}", Mode::ALL.map(Mode::as_str).join(", "));
+        bad("mode-unknown", "mode", message)
+    })
 }
 
 /// A pipeline, or none.

@@ -102,3 +102,41 @@ pub fn compliance_of(run: &RunEnvelope) -> Option<ModeCompliance> {
         breaches: check_mode_compliance(&bounds, &sample),
     })
 }
+
+/// How the last runs of an agent in one mode stand to that mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeriesCompliance {
+    /// The mode.
+    pub mode: Mode,
+    /// How many runs were held against it: the last ones, at most [`P95_RUNS`].
+    pub runs: usize,
+    /// What the dearest of them cost.
+    pub cost_units: Micros,
+    /// What the mode allows one run.
+    pub max_cost_units: Micros,
+    /// The 95th percentile of their latencies, by nearest rank; `None` of none.
+    pub p95_latency_ms: Option<u64>,
+    /// What the mode allows.
+    pub p95_latency_budget_ms: u64,
+    /// What they did not keep.
+    pub breaches: Vec<ComplianceBreach>,
+}
+
+/// Holds runs of one mode, oldest first, against what it allows; the last [`P95_RUNS`] count. What was tightened for a run is
+/// that run's own matter: a series is held against the mode as it is.
+pub fn compliance_of_series(mode: Mode, runs: &[ModeCompliance]) -> SeriesCompliance {
+    let last = &runs[runs.len().saturating_sub(P95_RUNS)..];
+    let latencies: Vec<u64> = last.iter().map(|run| run.latency_ms).collect();
+    let cost_units = last.iter().map(|run| run.cost_units).max().unwrap_or(Micros::ZERO);
+    let bounds = ModeBounds::from(mode.meta());
+    let sample = ModeSample { cost_units, latencies_ms: &latencies, evaluation_score: None };
+    SeriesCompliance {
+        mode,
+        runs: last.len(),
+        cost_units,
+        max_cost_units: bounds.max_cost_units,
+        p95_latency_ms: p95_nearest_rank(&latencies),
+        p95_latency_budget_ms: bounds.p95_latency_budget_ms,
+        breaches: check_mode_compliance(&bounds, &sample),
+    }
+}

@@ -17,7 +17,8 @@ use crate::identity::Role;
 use crate::quantity::Micros;
 
 pub use compliance::{
-    ComplianceBreach, ModeCompliance, ModeSample, P95_RUNS, check_mode_compliance, compliance_of, p95_nearest_rank,
+    ComplianceBreach, ModeCompliance, ModeSample, P95_RUNS, SeriesCompliance, check_mode_compliance, compliance_of,
+    compliance_of_series, p95_nearest_rank,
 };
 pub use overrides::{ModeBounds, ModeOverride, OverrideRejected, apply_override};
 pub use rehearsal::{REHEARSAL_APPROVAL_REASON, SIMULATED_CODE, is_simulated, simulates};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use signalbox_domain::identity::Role;
 use signalbox_domain::mode::{
-    COST_QUALITY_MODES, ComplianceBreach, InvocationTier, Mode, ModeBounds, ModeOverride, ModeSample, P95_RUNS,
-    allowed_modes, apply_override, check_mode_compliance, p95_nearest_rank,
+    COST_QUALITY_MODES, ComplianceBreach, InvocationTier, Mode, ModeBounds, ModeCompliance, ModeOverride, ModeSample,
+    P95_RUNS, allowed_modes, apply_override, check_mode_compliance, compliance_of_series, p95_nearest_rank,
 };
 use signalbox_domain::quantity::Micros;
 
@@ -147,4 +147,34 @@ fn each_role_has_one_tier() {
     let tiers = [Role::Customer, Role::Creator, Role::Service, Role::TenantOperator, Role::PlatformOperator]
         .map(|role| InvocationTier::of(role).as_str());
     assert_eq!(tiers, ["customer", "creator", "creator", "tenant-operator", "platform-operator"]);
+}
+
+fn kept(latency_ms: u64, cost: i64) -> ModeCompliance {
+    let meta = Mode::Fast.meta();
+    ModeCompliance {
+        mode: Mode::Fast,
+        cost_units: Micros::units(cost),
+        max_cost_units: meta.max_cost_units,
+        latency_ms,
+        p95_latency_budget_ms: meta.p95_latency_budget_ms,
+        breaches: Vec::new(),
+    }
+}
+
+#[test]
+fn the_last_hundred_runs_are_held_against_their_mode_together() {
+    let none = compliance_of_series(Mode::Fast, &[]);
+    assert_eq!((none.runs, none.p95_latency_ms, none.breaches), (0, None, Vec::new()));
+    // Five of a hundred may be slow, a sixth may not; what lies before the last hundred counts no more.
+    let series = |slow: usize, early: usize| -> Vec<ModeCompliance> {
+        let early = std::iter::repeat_n(kept(9_000, 900), early);
+        let slow_ones = std::iter::repeat_n(kept(1_501, 1), slow);
+        early.chain(slow_ones).chain(std::iter::repeat_n(kept(1_500, 50), 100 - slow)).collect()
+    };
+    let five = compliance_of_series(Mode::Fast, &series(5, 40));
+    assert_eq!((five.runs, five.p95_latency_ms, five.breaches), (100, Some(1_500), Vec::new()));
+    let six = compliance_of_series(Mode::Fast, &series(6, 40));
+    assert_eq!((six.p95_latency_ms, six.breaches), (Some(1_501), vec![ComplianceBreach::LatencyExceeded]));
+    let dear = compliance_of_series(Mode::Fast, &[kept(1, 51), kept(1, 1)]);
+    assert_eq!((dear.cost_units, dear.breaches), (Micros::units(51), vec![ComplianceBreach::CostExceeded]));
 }

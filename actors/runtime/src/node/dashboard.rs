@@ -48,7 +48,7 @@ impl NodeHandle {
     }
 }
 
-fn only_operators(caller: &Caller) -> Result<(), ApiError> {
+pub(super) fn only_operators(caller: &Caller) -> Result<(), ApiError> {
     if caller.actor.role.sees() < Visibility::TenantOperator {
         return Err(ApiError::AboveStanding("what operators see"));
     }
@@ -56,6 +56,6 @@ fn only_operators(caller: &Caller) -> Result<(), ApiError> {
 }
 
 /// Whose runs the caller may ask for.
-fn scope(caller: &Caller, whose: Whose) -> Result<Scope, ApiError> {
+pub(super) fn scope(caller: &Caller, whose: Whose) -> Result<Scope, ApiError> {
     scope_of(caller, whose).map_err(|OthersDenied| ApiError::AboveStanding("what belongs to other tenants"))
 }

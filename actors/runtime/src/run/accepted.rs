@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ractor::ActorRef;
 use signalbox_domain::run::append::AskRefusal;
-use signalbox_domain::run::evolve::{fold_one, fold_read};
+use signalbox_domain::run::evolve::{FoldError, fold_read};
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::{Admitted, Appended, AskOutcome, StoreError};
 use signalbox_ports::tools::CallOrder;
@@ -28,11 +28,9 @@ impl State {
         self.store_trouble = 0;
         let (run, mut read_back) = (Arc::make_mut(&mut self.run), appended.read_back.iter());
         for event in appended.events {
-            let folded = match read_back.next() {
-                Some(read) => fold_read(run, &event, read),
-                None => fold_one(run, &event),
-            };
-            folded.map_err(|error| corrupt(run.run_key, &error))?;
+            // One that cannot be read back is not there.
+            let read = read_back.next().ok_or(FoldError { seq: event.seq, problem: "it cannot be read back" });
+            read.and_then(|read| fold_read(run, &event, read)).map_err(|error| corrupt(run.run_key, &error))?;
             self.shared.hub.publish(run.run_key, Item::Event(Arc::new(event)));
         }
         self.shared.hub.publish(self.run.run_key, Item::Answered);

@@ -6,6 +6,7 @@ use signalbox_domain::dashboard::{DashboardFilter, LatencyBand, RunBucket};
 use signalbox_domain::governance::kill_switch::SwitchScope;
 use signalbox_domain::identity::{Role, Visibility};
 use signalbox_domain::ids::{AgentId, RunId, TenantId};
+use signalbox_domain::mode::{Mode, P95_RUNS};
 use signalbox_domain::run::progress::{CustomerSummary, summarize_for_customer};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::UnixMs;
@@ -182,4 +183,35 @@ async fn a_customer_is_told_how_the_run_stands_after_each_event_from_any_cursor(
         let text = serde_json::to_string(&summary).unwrap();
         assert!(names.iter().all(|name| !text.contains(name.as_str())) && !text.contains("ref."), "{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_compliance_of_an_agent_in_a_mode_is_computed_from_its_last_hundred_stored_runs() {
+    let world = World::new().await;
+    let agent = || AgentId::new("ref.course-generation").unwrap();
+    let asked = async |mode| world.node.mode_compliance(&operator(), Whose::Own, agent(), mode).await.unwrap();
+    assert_eq!((asked(Mode::Balanced).await.runs, asked(Mode::Balanced).await.p95_latency_ms), (0, None));
+    for _ in 0..103 {
+        let run = world.submit(chain("memory.read", 1)).await;
+        world.until_closed(run).await;
+    }
+    let series = asked(Mode::Balanced).await;
+    assert_eq!((series.runs, series.breaches.len()), (P95_RUNS, 0), "{series:?}");
+    let last =
+        world.node.list(&operator(), Whose::Own, DashboardFilter { limit: 100, ..DashboardFilter::default() }).await;
+    let mut latencies = Vec::new();
+    for row in last.unwrap().rows {
+        latencies.push(world.node.get(&operator(), row.run_id).await.unwrap().compliance.unwrap().latency_ms);
+    }
+    latencies.sort_unstable();
+    assert_eq!(series.p95_latency_ms, Some(latencies[94]), "the nearest rank of what the runs themselves say");
+    // Another mode, another agent and another tenant have none of these.
+    assert_eq!(asked(Mode::Fast).await.runs, 0);
+    let other = AgentId::new("ref.research").unwrap();
+    assert_eq!(world.node.mode_compliance(&operator(), Whose::Own, other, Mode::Balanced).await.unwrap().runs, 0);
+    let denied = world.node.mode_compliance(&of(Role::Creator), Whose::Own, agent(), Mode::Balanced).await.unwrap_err();
+    assert_eq!(denied.code(), "not-authorized");
+    let foreign = Whose::Of(TenantId::new("globex").unwrap());
+    let denied = world.node.mode_compliance(&of(Role::TenantOperator), foreign, agent(), Mode::Balanced).await;
+    assert_eq!(denied.unwrap_err().code(), "not-authorized");
 }

@@ -104,7 +104,7 @@ async fn would_revoke(mut client: Identities, id: Uuid, out: &mut Out) -> Result
     if out.is_json() {
         return out.json(&json!({ "dryRun": true, "apiKey": view(&key) }));
     }
-    let then = if key.state == "active" { "would be taken back, for good" } else { "is not in force any more" };
+    let then = if key.state == "live" { "would be taken back, for good" } else { "is not in force any more" };
     let last = key.last_used_hour_unix_ms;
     let used = if last == 0 { "never".to_owned() } else { at(last) };
     out.line(&format!("{} of `{}` ({}, last used: {used}) {then}. Nothing was done", key.key_id, key.name, key.state))

@@ -7,7 +7,7 @@ use crate::harness::Server;
 const PUT: &str = "budgets put daily --scope tenant --key default --reason x";
 
 fn acts(server: &Server) -> usize {
-    server.json("audit list --limit 1000").json()["events"].as_array().unwrap().len()
+    server.json("audit list --limit 1000").json()["acts"].as_array().unwrap().len()
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_key_that_would_be_taken_back_is_shown_and_goes_on_letting_in() {
     }
     let id = made.json()["keyId"].as_str().unwrap().to_owned();
     let would = server.json(&format!("keys revoke {id} --dry-run")).json();
-    assert_eq!((&would["dryRun"], &would["apiKey"]["state"]), (&json!(true), &json!("active")));
+    assert_eq!((&would["dryRun"], &would["apiKey"]["state"]), (&json!(true), &json!("live")));
     assert_eq!(server.json("keys list").json()["apiKeys"].as_array().unwrap().len(), 1);
     let none = server.json("keys revoke 0190d6a8-3c1e-7bbb-8f5e-000000000001 --dry-run");
     assert_eq!(none.code(), "no-such-key");

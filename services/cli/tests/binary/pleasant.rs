@@ -209,7 +209,7 @@ fn switches_and_budgets_are_rehearsed_too() {
     assert_eq!((would.exit, &would.json()["dryRun"]), (0, &json!(true)), "{would:?}");
     assert_eq!(server.json("switches list").json()["switches"], json!([]));
     let wrong = server.json("switches arm --scope global --target x --reason x --dry-run");
-    assert_eq!(wrong.code(), "switch-target-invalid", "the node decides, by the rule it arms by: {wrong:?}");
+    assert_eq!(wrong.code(), "switch-reach-missing", "the node decides, by the rule it arms by: {wrong:?}");
 
     assert_eq!(server.json(arm).exit, 0);
     let would = run(&mut server.command("switches disarm no-web --reason x --dry-run"));

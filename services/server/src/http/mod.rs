@@ -8,6 +8,7 @@
 mod admin;
 mod approvals;
 mod call;
+mod compliance;
 mod events;
 mod execute;
 mod idempotency;

@@ -5,6 +5,7 @@ use signalbox_domain::run::submission::Submission;
 
 use super::admin::{ArmRequest, Armed, DisarmRequest, Disarmed, Snapshot, SwitchList};
 use super::call::{Answered, Call};
+use super::compliance::{self, ModeComplianceView};
 use super::shapes::{
     ApprovalList, ChooseBranchRequest, ControlRequest, DecideRequest, Decided, EndOfEvents, Event, ExecuteRequest,
     Explained, ForkRequest, PreflightView, ProgressLine, QuestionView, Replay, RetryRequest, Run, RunPage, SteeredRun,
@@ -469,6 +470,25 @@ pub(super) static OPERATIONS: &[Operation] = &[
             &[ok::<Snapshot>("What stands where.")],
             &[("not-authorized", PermissionDenied)],
             admin::snapshot,
+        )
+    },
+    Operation {
+        query: &[
+            Parameter { required: true, ..Parameter::text("agentId", "The lead agent.") },
+            Parameter { required: true, ..Parameter::text("mode", "The mode they ended in, such as `balanced`.") },
+            Parameter::text(
+                "tenantId",
+                "Whose runs are looked at, if not the caller's tenant's. For operators of the installation.",
+            ),
+            Parameter::flag("allTenants", "Runs of all tenants. For operators of the installation."),
+        ],
+        ..read(
+            "/api/admin/agentic-operations/mode-compliance",
+            "getModeCompliance",
+            "How the last hundred runs that an agent led in a mode, and that are over, stand to that mode. For operators.",
+            &[ok::<ModeComplianceView>("How they stand.")],
+            &[("not-authorized", PermissionDenied), ("mode-unknown", Invalid)],
+            compliance::mode_compliance,
         )
     },
     Operation {

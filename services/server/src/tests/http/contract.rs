@@ -139,7 +139,10 @@ async fn a_refusal_of_the_node_reaches_the_client_of_every_route_with_its_code()
         answers.push((rest.to_owned(), get(fixture.address, &format!("/v1/runs/{run}{rest}")).await));
     }
     let snapshot = "/api/admin/agentic-operations/snapshot".to_owned();
-    for target in ["/v1/runs".to_owned(), "/v1/approvals".to_owned(), format!("/v1/approvals/{run}"), snapshot] {
+    let compliance = "/api/admin/agentic-operations/mode-compliance?agentId=ref.research&mode=fast".to_owned();
+    for target in
+        [compliance, "/v1/runs".to_owned(), "/v1/approvals".to_owned(), format!("/v1/approvals/{run}"), snapshot]
+    {
         answers.push((target.clone(), get(fixture.address, &target).await));
     }
     let execute =

@@ -154,6 +154,10 @@ async fn what_is_told_of_denials_kills_rehearsals_and_forks_is_what_the_document
     let switches = "/api/admin/agentic-operations/kill-switches";
     document.post(&served, switches, switches, &switch).await;
     document.get(&served, switches, switches).await;
+    let compliance = "/api/admin/agentic-operations/mode-compliance";
+    let asked = format!("{compliance}?agentId=ref.course-generation&mode=rehearsal-dry-run");
+    let told = document.get(&served, compliance, &asked).await;
+    assert_eq!((&told["runs"], &told["breaches"]), (&json!(1), &json!([])), "{told}");
     let snapshot = "/api/admin/agentic-operations/snapshot";
     document.get(&served, snapshot, snapshot).await;
     let mut killed = fetch;
