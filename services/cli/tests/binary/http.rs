@@ -148,6 +148,14 @@ fn the_front_door_executes_a_plan_waits_for_its_end_and_replays_it() {
     assert_eq!(first["envelope"]["toolCalls"].as_array().unwrap().len(), 2);
     assert_eq!(parsed(&ask(&server, "POST", target, &body))["replayed"], true);
 
+    // Its agent's runs in this mode are held against the mode together.
+    let compliance = "/api/admin/agentic-operations/mode-compliance?agentId=ref.course-generation&mode=balanced";
+    let series = parsed(&ask(&server, "GET", compliance, &Value::Null));
+    assert_eq!((&series["runs"], &series["p95LatencyBudgetMs"]), (&json!(1), &json!(10_000)), "{series}");
+    assert_eq!(series["p95LatencyMs"], first["envelope"]["compliance"]["latencyMs"]);
+    let unknown = ask(&server, "GET", &compliance.replace("balanced", "hasty"), &Value::Null);
+    assert_eq!((unknown.0, &parsed(&unknown)["code"]), (400, &json!("mode-unknown")));
+
     let mut other = body.clone();
     other["plan"][0]["args"]["value"] = json!(8);
     let refused = ask(&server, "POST", target, &other);
