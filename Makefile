@@ -37,7 +37,7 @@ test: ## every test, with a PostgreSQL and a Redis that it starts itself
 check: ## what must be green before a commit; needs no services and writes nothing
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	$(RUN_TESTS) --workspace --exclude signalbox-tests -- --skip postgres
+	$(RUN_TESTS) --workspace --exclude signalbox-tests -- --skip postgres --skip redis
 	$(RUN_TESTS) --package signalbox-tests --test house
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny check bans licenses sources; \
 	else echo 'note: cargo-deny is not installed, so licences, bans and sources were not checked' >&2; fi

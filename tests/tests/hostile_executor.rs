@@ -17,7 +17,7 @@ use signalbox_domain::run::event::{CallOutcome, GovernanceAudited, RunEvent, Sto
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission;
 use signalbox_domain::run::verify::verify;
-use signalbox_ports::bus::Bus;
+use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{Clock, RandomIds, SystemClock};
 use signalbox_ports::memory::{FakeSeal, MemorySecrets};
 use signalbox_ports::tools::Tools as _;
@@ -90,8 +90,8 @@ struct Silent;
 
 #[async_trait]
 impl Bus for Silent {
-    async fn announce(&self, _: u64) {}
-    async fn next(&self) -> u64 {
+    fn announce(&self, _: Notice) {}
+    async fn next(&self) -> Notice {
         std::future::pending().await
     }
 }

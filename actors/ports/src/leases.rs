@@ -1,8 +1,9 @@
 //! Which node owns which run. The lease is the node's; a run carries the incarnation that owns it.
 
 use async_trait::async_trait;
-use signalbox_domain::ids::{NodeIncarnation, SwitchId};
+use signalbox_domain::ids::{NodeIncarnation, RunKey, SwitchId};
 use signalbox_domain::run::append::RunHead;
+use signalbox_domain::time::UnixMicros;
 
 use crate::journal::StoreError;
 
@@ -19,6 +20,12 @@ pub const CLAIM_RUNS_MAX: usize = 1_000;
 /// Most parked runs one page of a sweep looks at.
 pub const SWEEP_RUNS_MAX: usize = 1_000;
 
+/// Most runs with waiting commands that are named at once.
+pub const WAITING_RUNS_MAX: usize = 1_000;
+
+/// How many of its last epochs a node's sweep is remembered for, one by one.
+pub const SWEPT_EPOCHS_KEPT: u64 = 1_000;
+
 /// The newest format of a run's journal that this version reads and writes. Runs of a newer one are not claimed.
 pub const RUN_FORMAT: u32 = 1;
 
@@ -33,6 +40,17 @@ pub struct Swept {
     pub over: bool,
 }
 
+/// A live node, and whether it has swept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSweep {
+    /// The node.
+    pub node: NodeIncarnation,
+    /// Its name for people.
+    pub name: String,
+    /// Since when it has, by the store's clock; `None` if it has not yet.
+    pub swept_at: Option<UnixMicros>,
+}
+
 /// Leases and claims.
 #[async_trait]
 pub trait Leases: Send + Sync + 'static {
@@ -45,11 +63,16 @@ pub trait Leases: Send + Sync + 'static {
     async fn claim(&self, node: NodeIncarnation, limit: usize) -> Result<Vec<RunHead>, StoreError>;
     /// Claims one run if it is not closed and nobody live owns it, or this node already does; then the row is returned as
     /// it is, since nobody is to be fenced.
-    async fn claim_one(
-        &self,
-        node: NodeIncarnation,
-        run: signalbox_domain::ids::RunKey,
-    ) -> Result<Option<RunHead>, StoreError>;
+    async fn claim_one(&self, node: NodeIncarnation, run: RunKey) -> Result<Option<RunHead>, StoreError>;
+    /// At most [`WAITING_RUNS_MAX`] runs that the node holds and that have commands without an answer: how a command finds
+    /// its run when nobody could say that it is there.
+    async fn waiting(&self, node: NodeIncarnation) -> Result<Vec<RunKey>, StoreError>;
+    /// Remembers that the node has held every run it has in hand against the rules of this epoch, as of now. The first word
+    /// about an epoch stays.
+    async fn swept(&self, node: NodeIncarnation, epoch: u64) -> Result<(), StoreError>;
+    /// Every node whose lease was not given up, with since when it has swept under this epoch or a later one. Of an epoch
+    /// that is more than [`SWEPT_EPOCHS_KEPT`] old, the oldest instant that is still known is told.
+    async fn sweepers(&self, epoch: u64) -> Result<Vec<NodeSweep>, StoreError>;
     /// Takes an armed switch one page of at most `limit` runs further through the parked ones (KIL-010): those it reaches
     /// have something to do from then on, and whoever claims them ends them by its own reading of the switches. `None` if
     /// no sweep is left, or others are at the ones that are.

@@ -13,8 +13,9 @@ use signalbox_domain::run::chain::StoredEvent;
 use signalbox_ports::journal::{Journal, READ_EVENTS_MAX, StoreError};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, broadcast};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::elsewhere::Elsewhere;
 use crate::progress::{Item, ProgressHub};
 
 /// News a watcher may fall behind before it has to read the journal.
@@ -43,6 +44,7 @@ pub(crate) struct Feeds(Arc<Inner>);
 
 struct Inner {
     hub: ProgressHub,
+    elsewhere: Elsewhere,
     journal: Arc<dyn Journal>,
     node: NodeIncarnation,
     readings: Semaphore,
@@ -69,9 +71,14 @@ pub(crate) struct Seat {
 }
 
 impl Feeds {
-    pub(crate) fn new(hub: ProgressHub, journal: Arc<dyn Journal>, node: NodeIncarnation) -> Self {
+    pub(crate) fn new(
+        hub: ProgressHub,
+        elsewhere: Elsewhere,
+        journal: Arc<dyn Journal>,
+        node: NodeIncarnation,
+    ) -> Self {
         let readings = Semaphore::new(READINGS_MAX);
-        Self(Arc::new(Inner { hub, journal, node, readings, open: Mutex::default() }))
+        Self(Arc::new(Inner { hub, elsewhere, journal, node, readings, open: Mutex::default() }))
     }
 
     /// A seat among those who watch a run. What happened before is in the journal; what happens from now on comes here.
@@ -135,6 +142,9 @@ impl Feed {
 async fn keep(feeds: Arc<Inner>, run: RunKey, feed: Weak<Feed>, mut hub: broadcast::Receiver<Item>) {
     let mut last = None;
     let mut wait = LOOK_ELSEWHERE;
+    // Whoever holds the run, if it is another node, says from now on when it moves.
+    feeds.elsewhere.follows(run);
+    let mut said = Instant::now();
     loop {
         let heard = timeout(wait, hub.recv()).await;
         let Some(feed) = feed.upgrade() else { return };
@@ -149,9 +159,13 @@ async fn keep(feeds: Arc<Inner>, run: RunKey, feed: Weak<Feed>, mut hub: broadca
             }
             Ok(Ok(Item::Answered)) => false,
             // A gap, or silence: what there is lies in the journal.
-            Ok(Ok(Item::Event(_)) | Err(RecvError::Lagged(_))) | Err(_) => {
+            Ok(Ok(Item::Event(_) | Item::Elsewhere) | Err(RecvError::Lagged(_))) | Err(_) => {
                 let (looked, owned) = look(&feeds, run, &feed, &mut last).await;
                 wait = if owned { LOOK_HERE } else { LOOK_ELSEWHERE };
+                if !owned && said.elapsed() >= LOOK_ELSEWHERE {
+                    feeds.elsewhere.follows(run);
+                    said = Instant::now();
+                }
                 looked
             }
             // The hub lives as long as the node.

@@ -11,7 +11,6 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use signalbox_domain::governance::budget::MeteredBudget;
 use signalbox_domain::governance::change::GovernanceState;
 use signalbox_domain::ids::StoreIncarnation;
-use signalbox_ports::bus::Bus;
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::journal::StoreError;
@@ -92,7 +91,6 @@ impl GovernanceHandle {
 
 pub(crate) enum Msg {
     Poll,
-    Announced,
     Refresh(RpcReplyPort<()>),
 }
 
@@ -100,7 +98,6 @@ pub(crate) struct GovernanceActor;
 
 pub(crate) struct Args {
     pub(crate) store: Arc<dyn Governance>,
-    pub(crate) bus: Arc<dyn Bus>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) view: Arc<ArcSwap<View>>,
     pub(crate) changed: Arc<dyn Fn() + Send + Sync>,
@@ -122,20 +119,10 @@ impl Actor for GovernanceActor {
 
     async fn pre_start(&self, myself: ActorRef<Msg>, args: Args) -> Result<Args, ActorProcessingErr> {
         myself.send_interval(POLL_EVERY, || Msg::Poll);
-        let (bus, actor) = (args.bus.clone(), myself);
-        tokio::spawn(async move {
-            loop {
-                bus.next().await;
-                if actor.cast(Msg::Announced).is_err() {
-                    break;
-                }
-            }
-        });
         Ok(args)
     }
 
     async fn handle(&self, _: ActorRef<Msg>, message: Msg, state: &mut Args) -> Result<(), ActorProcessingErr> {
-        // A message is never believed, only followed up: each of them leads to the same reading of the store.
         if let Err(error) = refresh(state).await {
             tracing::warn!(%error, code = error.code(), "the governance rows cannot be read; nothing new is dispatched");
         }

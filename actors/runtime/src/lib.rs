@@ -10,9 +10,12 @@ mod buckets;
 mod caught;
 mod commands;
 mod dispatch;
+mod elsewhere;
 mod feeds;
 mod flights;
 mod governance;
+mod hearing;
+mod inboxes;
 mod journal;
 mod leases;
 mod load;
@@ -22,6 +25,7 @@ mod rollback;
 mod run;
 mod runs;
 mod sweeps;
+mod swept;
 mod telling;
 mod tone;
 mod values;
@@ -30,6 +34,6 @@ mod watching;
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use node::{
     ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Node, NodeConfig, NodeHandle,
-    NodeStanding, Ports, PutBudget, StartError, SwitchEffect, SwitchStanding,
+    NodeStanding, Ports, PutBudget, StartError, SweptNode, SwitchEffect, SwitchStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

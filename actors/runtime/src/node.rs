@@ -14,7 +14,7 @@ mod standing;
 mod submitting;
 
 pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
-pub use governing::{ArmedSwitch, DisarmedSwitch, SwitchEffect, SwitchStanding};
+pub use governing::{ArmedSwitch, DisarmedSwitch, SweptNode, SwitchEffect, SwitchStanding};
 pub use standing::NodeStanding;
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
-use signalbox_ports::bus::Bus;
+use signalbox_ports::bus::{Bus, BusStanding};
 use signalbox_ports::clock::{Clock, Ids};
 use signalbox_ports::directory::Directory;
 use signalbox_ports::governance::Governance;
@@ -54,9 +54,12 @@ use tokio::task::JoinHandle;
 
 use crate::api::{ApiError, Caller, WatchItem, reading};
 use crate::buckets::{Buckets, BucketsHandle};
+use crate::elsewhere::Elsewhere;
 use crate::feeds::Feeds;
 use crate::flights::Flights;
 use crate::governance::{self, GovernanceActor, GovernanceHandle};
+use crate::hearing::{self, Hearing};
+use crate::inboxes::Inboxes;
 use crate::journal::JournalHandle;
 use crate::leases::{self, Lease, LeasesActor};
 use crate::load::{history, load};
@@ -64,6 +67,7 @@ use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
 use crate::sweeps::{self, SweepsActor};
+use crate::swept::{self, SweptActor};
 use crate::telling::Tellers;
 use crate::tone::ToneHook;
 use crate::watching::follow;
@@ -214,16 +218,17 @@ impl Node {
         let cell = root.get_cell();
 
         let buckets = spawn("throttles", Buckets, ports.clock.clone(), cell.clone()).await?;
-        let moved: Arc<ArcSwap<Option<ActorRef<runs::Msg>>>> = Arc::new(ArcSwap::from_pointee(None));
+        let moved: Arc<ArcSwap<Option<(ActorRef<runs::Msg>, ActorRef<swept::Msg>)>>> =
+            Arc::new(ArcSwap::from_pointee(None));
         let tell = moved.clone();
         let governance_args = governance::Args {
             store: ports.governance.clone(),
-            bus: ports.bus.clone(),
             clock: ports.clock.clone(),
             view: view.clone(),
             changed: Arc::new(move || {
-                if let Some(runs) = tell.load().as_ref() {
+                if let Some((runs, swept)) = tell.load().as_ref() {
                     let _ = runs.cast(runs::Msg::GovernanceMoved);
+                    let _ = swept.cast(swept::Msg::Moved);
                 }
             }),
         };
@@ -241,6 +246,7 @@ impl Node {
             governance: GovernanceHandle::new(governance, view),
             buckets: BucketsHandle::new(buckets),
             hub: ProgressHub::default(),
+            elsewhere: Elsewhere::new(ports.bus.clone(), ports.clock.clone()),
             lease: lease.clone(),
             flights: Flights::default(),
             exempt: config.exempt.clone(),
@@ -249,11 +255,28 @@ impl Node {
         let active = Arc::new(AtomicUsize::new(0));
         let runs_args = runs::Args { shared: shared.clone(), leases: ports.leases.clone(), active: active.clone() };
         let runs = spawn("runs", Runs, runs_args, cell.clone()).await?;
-        moved.store(Arc::new(Some(runs.clone())));
+        let swept_args = swept::Args {
+            store: ports.leases.clone(),
+            node,
+            governance: shared.governance.clone(),
+            runs: runs.clone(),
+        };
+        let swept = spawn("swept", SweptActor, swept_args, cell.clone()).await?;
+        moved.store(Arc::new(Some((runs.clone(), swept))));
         let lease_args = (ports.leases.clone(), ports.clock.clone(), node, config.name.clone(), runs.clone(), lease);
         let leases = spawn("leases", LeasesActor, lease_args, cell.clone()).await?;
-        let sweeps = spawn("sweeps", SweepsActor, (ports.leases.clone(), leases.clone()), cell).await?;
-        let feeds = Feeds::new(shared.hub.clone(), ports.journal.clone(), node);
+        let sweeps = spawn("sweeps", SweepsActor, (ports.leases.clone(), leases.clone()), cell.clone()).await?;
+        let inboxes = spawn("inboxes", Inboxes, (ports.leases.clone(), node, runs.clone()), cell.clone()).await?;
+        let hearing_args = hearing::Args {
+            bus: ports.bus.clone(),
+            governance: shared.governance.clone(),
+            runs: runs.clone(),
+            inboxes,
+            hub: shared.hub.clone(),
+            elsewhere: shared.elsewhere.clone(),
+        };
+        spawn("hearing", Hearing, hearing_args, cell).await?;
+        let feeds = Feeds::new(shared.hub.clone(), shared.elsewhere.clone(), ports.journal.clone(), node);
         let handle = NodeHandle {
             inner: Arc::new(Inner {
                 shared,
@@ -432,6 +455,11 @@ impl NodeHandle {
     pub fn is_ready(&self) -> bool {
         let draining = self.inner.draining.load(Ordering::Relaxed);
         !draining && self.inner.shared.lease.is_held(self.inner.shared.clock.boot())
+    }
+
+    /// How the bus to the other nodes is. A node takes runs without one, and everything it promises holds.
+    pub fn bus(&self) -> BusStanding {
+        self.inner.ports.bus.standing()
     }
 
     /// Stops taking runs, gives calls in flight 20 seconds, and ends the node as a crash would, only politely (RUN-030).

@@ -20,6 +20,8 @@ pub(crate) enum Item {
     },
     /// A command was answered without an event.
     Answered,
+    /// What comes next may be written, or was, by another node: the journal says.
+    Elsewhere,
 }
 
 /// Who watches what.
@@ -34,6 +36,14 @@ impl ProgressHub {
         // Runs that nobody watches any more are forgotten here, so the map is bounded by the watchers.
         runs.retain(|key, sender| *key == run || sender.receiver_count() > 0);
         runs.entry(run).or_insert_with(|| broadcast::channel(BEHIND_MAX).0).subscribe()
+    }
+
+    /// Tells everybody who watches anything.
+    pub(crate) fn publish_all(&self, item: &Item) {
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        for sender in runs.values() {
+            let _ = sender.send(item.clone());
+        }
     }
 
     pub(crate) fn publish(&self, run: RunKey, item: Item) {

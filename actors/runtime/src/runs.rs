@@ -23,6 +23,7 @@ use signalbox_ports::leases::Leases;
 use tokio::sync::Semaphore;
 
 use crate::load::load;
+use crate::progress::Item;
 use crate::run::{self, Reached, Run, Shared};
 use giving_up::give_up;
 
@@ -45,6 +46,10 @@ pub(crate) enum Msg {
     Born(Box<RunHead>, Box<RunEnvelope>),
     /// Something lies in the run's inbox.
     Poke(RunKey),
+    /// The same, as somebody says: looked at if this node has the run in hand, and otherwise nothing follows.
+    Heard(RunKey, RpcReplyPort<()>),
+    /// How many runs are about to be active, and those that are.
+    InHand(RpcReplyPort<(usize, Vec<ActorRef<run::Msg>>)>),
     /// A call ended whose actor is gone.
     Ended(RunKey, CallId),
     GovernanceMoved,
@@ -132,6 +137,15 @@ impl Actor for Runs {
             Msg::Own(head) => state.own(&myself, head.run_key, head.lease_epoch),
             Msg::Born(head, envelope) => state.born(&myself, &head, envelope).await,
             Msg::Poke(run) => state.poke(&myself, run),
+            Msg::Heard(run, reply) => {
+                if state.held.contains_key(&run) {
+                    state.poke(&myself, run);
+                }
+                let _ = reply.send(());
+            }
+            Msg::InHand(reply) => {
+                let _ = reply.send(state.in_hand());
+            }
             Msg::Ended(run, call_id) => state.ended(&myself, run, call_id),
             Msg::GovernanceMoved => state.tell_all(|| run::Msg::GovernanceMoved),
             Msg::Reached(switch, reply) => state.reached(switch, reply),
@@ -323,6 +337,8 @@ impl State {
 
     /// The run is in hand no longer.
     fn let_go(&mut self, myself: &ActorRef<Msg>, run: RunKey) {
+        // Whoever watches it looks where it goes on.
+        self.args.shared.hub.publish(run, Item::Elsewhere);
         let poked = self.held.remove(&run).is_some_and(|held| held.poked);
         // An answer that came when the actor was just going wakes the run as well.
         if poked || self.args.shared.flights.has_answer(run) {
@@ -384,16 +400,18 @@ impl State {
         }
     }
 
+    fn in_hand(&self) -> (usize, Vec<ActorRef<run::Msg>>) {
+        let mut active = Vec::with_capacity(self.held.len());
+        active.extend(self.held.values().filter_map(|held| match &held.life {
+            Life::Active(actor) => Some(actor.clone()),
+            Life::Loading | Life::GivingUp => None,
+        }));
+        (self.held.len() - active.len(), active)
+    }
+
     /// Asks every run, in a task of its own. A run that is still being read, or does not answer, may be one that is left.
     fn reached(&self, switch: Arc<KillSwitch>, reply: RpcReplyPort<Reached>) {
-        let mut loading = 0;
-        let mut active = Vec::new();
-        for held in self.held.values() {
-            match &held.life {
-                Life::Active(actor) => active.push(actor.clone()),
-                Life::Loading | Life::GivingUp => loading += 1,
-            }
-        }
+        let (loading, active) = self.in_hand();
         tokio::spawn(async move {
             let mut asked = tokio::task::JoinSet::new();
             for actor in active {
@@ -402,7 +420,7 @@ impl State {
                     async move { actor.call(|reply| run::Msg::Reached(switch, reply), Some(REACHED_WITHIN)).await },
                 );
             }
-            let mut all = Reached { left: loading, calls_out: 0 };
+            let mut all = Reached { left: loading as u64, calls_out: 0 };
             for answer in asked.join_all().await {
                 match answer {
                     Ok(CallResult::Success(one)) => {

@@ -22,6 +22,7 @@ use signalbox_server::{RequestRate, ServeLimits, WatchLimits};
 use signalbox_tls::{ClientFiles, ClientTls, ServerFiles, TlsError};
 use signalbox_tools::client::Endpoint;
 
+use crate::bus_file::BusEntry;
 use crate::failure::Failure;
 use crate::identity_file::IdentityEntry;
 use crate::invocation_file::InvocationEntry;
@@ -48,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) data: Option<PathBuf>,
     /// The PostgreSQL that keeps the journal instead of the data folder, so that several nodes can share it.
     pub(crate) store: Option<StoreAddress>,
+    /// How nodes that share a store tell each other at once what the store tells them within a second.
+    pub(crate) bus: Option<BusEntry>,
     /// Who is let in. Without it everybody on this machine is the platform's operator.
     pub(crate) identity: Option<IdentityEntry>,
     /// Kill switches that are armed at start. The file arms and never disarms: taking a switch out of it changes nothing.
@@ -262,6 +265,7 @@ impl Config {
         self.identity.as_ref().map_or(Ok(()), IdentityEntry::check)?;
         // Not while the text is read: the reader's errors quote what they found.
         self.store.as_ref().map_or(Ok(()), StoreAddress::check)?;
+        self.bus.as_ref().map_or(Ok(()), BusEntry::check)?;
         distinct("switches", self.switches.iter().map(|switch| switch.switch_id.as_str()))?;
         distinct("budgets", self.budgets.iter().map(|budget| budget.budget_id.as_str()))?;
         distinct("throttles", self.throttles.iter().map(|rule| rule.bucket_id.as_str()))?;

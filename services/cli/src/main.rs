@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 
 mod args;
 mod audit_file;
+mod bus_file;
 mod client;
 mod commands;
 mod config;

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use signalbox_bus::LocalBus;
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::switching::SecondIdentity;
 use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
+use signalbox_ports::bus::Notice;
 use signalbox_ports::clock::{Clock, Ids, RandomIds, SystemClock};
 use signalbox_ports::directory::Directory;
 use signalbox_ports::governance::Governance;
@@ -30,6 +30,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::bus_file::{self, BusPlace};
 use crate::config::{Config, LimitsEntry, StoreAddress};
 use crate::failure::Failure;
 use crate::output::warn;
@@ -120,6 +121,7 @@ impl StorePorts {
 pub(crate) async fn start(
     data: &Path,
     address: Option<&StoreAddress>,
+    bus: Option<BusPlace>,
     config: Option<&Config>,
 ) -> Result<Station, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -150,6 +152,11 @@ pub(crate) async fn start(
     })?;
     let api_keys = Arc::new(ApiKeys::new(store.keys, clock.clone(), ids.clone()));
     let metrics = Metrics::new();
+    let (incarnation, epoch) = (store.governance.epoch().await)
+        .map_err(|error| Failure::new(error.code(), format!("the store cannot be read: {error}")))?;
+    let bus = bus_file::start(bus, incarnation);
+    // What the configuration has changed, other nodes hear of too.
+    bus.announce(Notice::Governance(epoch));
     let ports = Ports {
         journal: metrics.journal(store.journal),
         directory: store.directory,
@@ -158,7 +165,7 @@ pub(crate) async fn start(
         governance: store.governance,
         acts: store.acts,
         blobs: blobs.clone(),
-        bus: Arc::new(LocalBus::new()),
+        bus,
         tools: metrics.tools(Arc::new(tools)),
         secrets: Arc::new(secrets),
         sealing: Arc::new(keys),

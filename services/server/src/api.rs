@@ -12,6 +12,7 @@ use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::ApprovalDecision;
 use signalbox_domain::run::submission::Submission;
 use signalbox_domain::time::UnixMs;
+pub use signalbox_ports::bus::BusStanding;
 use signalbox_ports::directory::RunPage;
 use signalbox_runtime::NodeHandle;
 pub use signalbox_runtime::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
@@ -23,6 +24,10 @@ use tokio::sync::mpsc;
 pub trait RunApi: Send + Sync + 'static {
     /// True while the node can take runs and let them go on.
     fn is_ready(&self) -> bool;
+    /// How the bus to the other nodes is. A node is ready without one.
+    fn bus(&self) -> BusStanding {
+        BusStanding::Local
+    }
     /// Accepts a run; durable when it returns.
     async fn submit(
         &self,
@@ -121,6 +126,9 @@ pub trait RunApi: Send + Sync + 'static {
 impl RunApi for NodeHandle {
     fn is_ready(&self) -> bool {
         self.is_ready()
+    }
+    fn bus(&self) -> BusStanding {
+        self.bus()
     }
     async fn submit(
         &self,

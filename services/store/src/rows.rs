@@ -17,6 +17,7 @@ use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_ports::directory::OpenQuestion;
 use signalbox_ports::inbox::{CommandClass, InboxCommand};
 use signalbox_ports::journal::StoreError;
+use signalbox_ports::leases::NodeSweep;
 use uuid::Uuid;
 
 use crate::cells::Cells;
@@ -48,6 +49,24 @@ pub(crate) fn parked_runs(rows: &[impl Cells]) -> Vec<Parked> {
         })
     };
     rows.iter().filter_map(|row| parked(row).ok()).collect()
+}
+
+/// The keys of some runs.
+pub(crate) fn run_keys(rows: &[impl Cells]) -> Result<Vec<RunKey>, StoreError> {
+    let key = |row: &_| Cells::id(row, "run_key").map(RunKey::new).map_err(StoreError::Unavailable);
+    rows.iter().map(key).collect()
+}
+
+/// Nodes, and since when each has swept.
+pub(crate) fn node_sweeps(rows: &[impl Cells]) -> Result<Vec<NodeSweep>, StoreError> {
+    let read = |row: &_| -> Result<NodeSweep, String> {
+        Ok(NodeSweep {
+            node: NodeIncarnation::new(Cells::id(row, "incarnation")?),
+            name: Cells::prose_or_null(row, "name")?.unwrap_or_default(),
+            swept_at: Cells::int_or_null(row, "at")?.map(UnixMicros),
+        })
+    };
+    rows.iter().map(|row| read(row).map_err(StoreError::Unavailable)).collect()
 }
 
 /// The runs of a page that a switch reaches.

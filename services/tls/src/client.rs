@@ -44,7 +44,11 @@ impl std::fmt::Debug for ClientTls {
     }
 }
 
-struct Connector(TlsConnector);
+/// With HTTP/2, and with no protocol of its own.
+struct Connector {
+    http: TlsConnector,
+    bare: TlsConnector,
+}
 
 #[derive(PartialEq)]
 struct Contents {
@@ -80,8 +84,9 @@ impl Built for Connector {
                 config.with_client_auth_cert(cert.certificates()?, key.key()?).map_err(|error| key.unusable(error))?
             }
         };
+        let bare = TlsConnector::from(Arc::new(config.clone()));
         config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(Self(TlsConnector::from(Arc::new(config))))
+        Ok(Self { http: TlsConnector::from(Arc::new(config)), bare })
     }
 }
 
@@ -100,17 +105,33 @@ impl ClientTls {
     /// # Errors
     /// If the server is not trusted, does not take the client's certificate, or speaks no HTTP/2.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<ClientConnection> {
-        if let Err(error) = self.0.refresh() {
-            tracing::error!(code = error.code(), %error, "the TLS certificates have changed and are of no use; the old ones stay");
-        }
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let name = ServerName::try_from(bare.to_owned()).map_err(invalid)?;
-        let handshake = self.0.current().0.connect(name, stream);
-        let connection = tokio::time::timeout(HANDSHAKE_WITHIN, handshake).await??;
+        self.refresh();
+        let connection = shake_hands(&self.0.current().http, host, stream).await?;
         if connection.get_ref().1.alpn_protocol() != Some(ALPN) {
             return Err(io::Error::other("the server does not speak HTTP/2 over TLS"));
         }
         Ok(connection)
     }
+
+    /// The same for a protocol that is not HTTP/2, such as that of Redis.
+    ///
+    /// # Errors
+    /// If the server is not trusted, or does not take the client's certificate.
+    pub async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<ClientConnection> {
+        self.refresh();
+        shake_hands(&self.0.current().bare, host, stream).await
+    }
+
+    fn refresh(&self) {
+        if let Err(error) = self.0.refresh() {
+            tracing::error!(code = error.code(), %error, "the TLS certificates have changed and are of no use; the old ones stay");
+        }
+    }
+}
+
+async fn shake_hands(connector: &TlsConnector, host: &str, stream: TcpStream) -> io::Result<ClientConnection> {
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let name = ServerName::try_from(bare.to_owned()).map_err(invalid)?;
+    tokio::time::timeout(HANDSHAKE_WITHIN, connector.connect(name, stream)).await?
 }

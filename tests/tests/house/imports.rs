@@ -24,7 +24,7 @@ const MAY_IMPORT: [(&str, &[&str]); 10] = [
     (PORTS, &[DOMAIN]),
     (RUNTIME, &[DOMAIN, PORTS]),
     ("signalbox-store", &[DOMAIN, PORTS]),
-    ("signalbox-bus", &[PORTS]),
+    ("signalbox-bus", &[DOMAIN, PORTS, TLS]),
     ("signalbox-telemetry", &[DOMAIN, PORTS]),
     (TLS, &[]),
     ("signalbox-tools", &[DOMAIN, PORTS, PROTO, TLS]),

@@ -8,7 +8,7 @@ use super::world::*;
 use crate::clock::Clock;
 use crate::inbox::CommandClass;
 use crate::journal::{AppendError, NewRun};
-use crate::leases::{LEASE_MS, LEASE_REMEMBERED_MS};
+use crate::leases::{LEASE_MS, LEASE_REMEMBERED_MS, NodeSweep, SWEPT_EPOCHS_KEPT};
 
 impl Fixture {
     async fn claimed(&self, by: u64) -> Vec<RunKey> {
@@ -154,4 +154,52 @@ pub async fn a_lease_that_was_given_up_is_forgotten_after_a_day(f: &Fixture) {
     assert_eq!(f.claimed(1).await, []);
     let refused = f.append(saying(&head, "still me")).await.unwrap_err();
     assert_eq!(refused, AppendError::Refused(EntryRefusal::Fenced { expected: 1, actual: 2 }));
+}
+
+pub async fn a_node_is_told_which_of_its_runs_have_commands_waiting(f: &Fixture) {
+    let (head, other) = (f.run(1).await, f.run(2).await);
+    assert_eq!(f.leases.waiting(node(1)).await.unwrap(), []);
+    f.inbox.deliver(head.run_key, command(1, CommandClass::Other)).await.unwrap();
+    assert_eq!(f.leases.waiting(node(1)).await.unwrap(), [head.run_key]);
+    assert_eq!(f.leases.waiting(node(2)).await.unwrap(), [], "they are another node's");
+    f.inbox.deliver(other.run_key, command(2, CommandClass::Control)).await.unwrap();
+    let mut both = f.leases.waiting(node(1)).await.unwrap();
+    both.sort_unstable();
+    assert_eq!(both, [head.run_key, other.run_key]);
+    f.append(Entry { answers: vec![(command_id(1), yes(1))], ..saying(&head, "heard") }).await.unwrap();
+    assert_eq!(f.leases.waiting(node(1)).await.unwrap(), [other.run_key]);
+}
+
+pub async fn each_live_node_says_since_when_it_has_swept(f: &Fixture) {
+    for number in [1, 2, 3] {
+        assert!(f.renewed(number).await);
+    }
+    f.leases.release(node(3)).await.unwrap();
+    let told = |sweepers: Vec<NodeSweep>| -> Vec<_> {
+        let mut told: Vec<_> = sweepers.into_iter().map(|sweep| (sweep.node, sweep.swept_at)).collect();
+        told.sort_unstable();
+        told
+    };
+    let none = [(node(1), None), (node(2), None)];
+    assert_eq!(told(f.leases.sweepers(4).await.unwrap()), none, "a node that gave its lease up counts no more");
+    let first = f.clock.now_micros();
+    f.leases.swept(node(1), 4).await.unwrap();
+    f.clock.advance_ms(50);
+    f.leases.swept(node(1), 4).await.unwrap();
+    assert_eq!(told(f.leases.sweepers(4).await.unwrap()), [(node(1), Some(first)), (node(2), None)]);
+    assert_eq!(told(f.leases.sweepers(5).await.unwrap()), none);
+    let second = f.clock.now_micros();
+    f.leases.swept(node(1), 6).await.unwrap();
+    f.leases.swept(node(2), 6).await.unwrap();
+    assert_eq!(told(f.leases.sweepers(4).await.unwrap()), [(node(1), Some(first)), (node(2), Some(second))]);
+    assert_eq!(told(f.leases.sweepers(5).await.unwrap()), [(node(1), Some(second)), (node(2), Some(second))]);
+    f.leases.swept(node(1), 5 + SWEPT_EPOCHS_KEPT).await.unwrap();
+    let sweepers = told(f.leases.sweepers(1).await.unwrap());
+    assert_eq!(
+        sweepers[0],
+        (node(1), Some(second)),
+        "what is older is forgotten, and never told as earlier than it was"
+    );
+    let names = f.leases.sweepers(1).await.unwrap();
+    assert!(names.iter().all(|sweep| sweep.name == "node"), "{names:?}");
 }

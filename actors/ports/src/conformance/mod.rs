@@ -16,6 +16,7 @@ mod acts;
 mod appends;
 mod asks;
 mod budgets;
+mod bus;
 mod dashboard;
 mod directory;
 mod governance;
@@ -33,6 +34,7 @@ pub use acts::*;
 pub use appends::*;
 pub use asks::*;
 pub use budgets::*;
+pub use bus::*;
 pub use dashboard::*;
 pub use directory::*;
 pub use governance::*;
@@ -102,6 +104,8 @@ macro_rules! store_conformance {
             a_node_without_a_lease_claims_nothing,
             a_claim_takes_no_more_than_its_limit,
             a_lease_that_was_given_up_is_forgotten_after_a_day,
+            a_node_is_told_which_of_its_runs_have_commands_waiting,
+            each_live_node_says_since_when_it_has_swept,
             an_armed_switch_wakes_the_parked_runs_it_reaches_and_no_others,
             a_switch_on_calls_wakes_no_parked_run,
             a_sweep_goes_on_where_it_was_and_ends_with_its_last_page,

@@ -15,8 +15,10 @@ use crate::runs;
 
 /// How long a caller waits for the answer to a command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How often the inbox is looked at although nothing was announced.
+/// How often the inbox is looked at although nothing was announced. Of a run that another node may hold it is looked at soon
+/// and then ever more seldom: the news of the answer may be lost.
 const ANSWER_POLL: Duration = Duration::from_millis(250);
+const ANSWER_POLL_ELSEWHERE: Duration = Duration::from_millis(20);
 
 impl NodeHandle {
     /// Steers a run, whatever has happened to it meanwhile.
@@ -62,6 +64,10 @@ impl NodeHandle {
             return self.answer_closed(&head, &order).await;
         }
         let _ = self.inner.runs.cast(runs::Msg::Poke(head.run_key));
+        // Another node may hold it by now, whatever was read before.
+        self.inner.shared.elsewhere.commanded(head.run_key);
+        let here = head.owner == Some(self.inner.node);
+        let mut poll = if here { ANSWER_POLL } else { ANSWER_POLL_ELSEWHERE };
         let waiting = async {
             loop {
                 if let Some(answer) = self.inner.shared.inbox.answer(head.run_key, command_id).await? {
@@ -75,7 +81,8 @@ impl NodeHandle {
                     };
                 }
                 // Whatever is announced, or nothing for a while: the inbox is looked at again.
-                let _ = tokio::time::timeout(ANSWER_POLL, news.recv()).await;
+                let _ = tokio::time::timeout(poll, news.recv()).await;
+                poll = (poll * 2).min(ANSWER_POLL);
             }
         };
         match tokio::time::timeout(ANSWER_WITHIN, waiting).await {

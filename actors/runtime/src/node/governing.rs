@@ -10,10 +10,12 @@ use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject};
 use signalbox_domain::governance::change::{DisarmProposal, GovernanceChange, GovernanceState};
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::governance::switching::{self, ArmSwitch, Arming, Disarming, Operator, SwitchDenial};
-use signalbox_domain::ids::{SwitchId, TenantId};
-use signalbox_domain::time::UnixMs;
+use signalbox_domain::ids::{NodeIncarnation, SwitchId, TenantId};
+use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_ports::acts::{Act, Acted, Done, Effect, SwitchReach};
+use signalbox_ports::bus::Notice;
 use signalbox_ports::clock::BootInstant;
+use signalbox_ports::leases::NodeSweep;
 
 use super::NodeHandle;
 use crate::api::{ApiError, Caller};
@@ -41,8 +43,21 @@ pub struct SwitchStanding {
     pub effect: Option<SwitchEffect>,
 }
 
+/// A live node, and since when it has swept for a switch: the runs it had in hand are ended, and their calls cancelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SweptNode {
+    /// The node.
+    pub node: NodeIncarnation,
+    /// Its name for people.
+    pub name: String,
+    /// By the store's clock; `None` if it has not yet.
+    pub swept_at: Option<UnixMicros>,
+    /// How long after the switch was armed that was; zero for a node that began later.
+    pub swept_after: Option<Duration>,
+}
+
 /// What a switch has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SwitchEffect {
     /// Runs it has ended.
     pub killed: u64,
@@ -50,6 +65,8 @@ pub struct SwitchEffect {
     pub left: u64,
     /// Calls of runs it has ended that are still out on this node.
     pub calls_out: u64,
+    /// Every live node. Of a switch that is armed no more, none.
+    pub nodes: Vec<SweptNode>,
 }
 
 /// A switch that was armed.
@@ -63,7 +80,7 @@ pub struct ArmedSwitch {
     pub epoch: u64,
     /// When that was, by the store's clock.
     pub committed_at: UnixMs,
-    /// How long after the commit nothing was left that it matches; `None` if that was not waited for, or not in vain.
+    /// How long after the request nothing was left that it matches, on any node; `None` if that was not waited for, or not in vain.
     pub swept_after: Option<Duration>,
 }
 
@@ -135,7 +152,7 @@ impl NodeHandle {
             match self.inner.ports.acts.act(act).await? {
                 Acted::Done(done) => {
                     if let Some(change) = &done.change {
-                        self.inner.ports.bus.announce(change.epoch).await;
+                        self.inner.ports.bus.announce(Notice::Governance(change.epoch));
                     }
                     shared.governance.refresh().await;
                     return Ok((answer, Some(*done)));
@@ -182,7 +199,7 @@ impl NodeHandle {
             Some(change) => (change.epoch, change.at_unix_ms),
             None => self.armed_at(&switch).await?,
         };
-        let swept_after = if wait { self.until_swept(&switch, began).await? } else { None };
+        let swept_after = if wait { self.until_swept(&switch, epoch, began).await? } else { None };
         let effect = if wait { Some(self.effect(&switch).await?) } else { None };
         Ok(ArmedSwitch { standing: self.standing(switch, effect), replayed, epoch, committed_at, swept_after })
     }
@@ -317,7 +334,23 @@ impl NodeHandle {
         } else {
             here.left
         };
-        Ok(SwitchEffect { killed, left, calls_out: here.calls_out })
+        let nodes = if switch.disarmed_at_unix_ms.is_some() { Vec::new() } else { self.swept_nodes(switch).await? };
+        Ok(SwitchEffect { killed, left, calls_out: here.calls_out, nodes })
+    }
+
+    async fn swept_nodes(&self, switch: &KillSwitch) -> Result<Vec<SweptNode>, ApiError> {
+        let (epoch, armed_at) = self.armed_at(switch).await?;
+        let told = self.inner.ports.leases.sweepers(epoch).await?;
+        let after = |at: UnixMicros| Duration::from_micros(u64::try_from(at.0 - armed_at.micros().0).unwrap_or(0));
+        Ok(told
+            .into_iter()
+            .map(|NodeSweep { node, name, swept_at }| SweptNode {
+                node,
+                name,
+                swept_at,
+                swept_after: swept_at.map(after),
+            })
+            .collect())
     }
 
     /// What was recorded when the switch was disarmed.
@@ -350,13 +383,25 @@ impl NodeHandle {
         }
     }
 
-    async fn until_swept(&self, switch: &KillSwitch, began: BootInstant) -> Result<Option<Duration>, ApiError> {
+    /// True once every live node has said that it swept under this epoch.
+    async fn all_swept(&self, epoch: u64) -> Result<bool, ApiError> {
+        Ok(self.inner.ports.leases.sweepers(epoch).await?.iter().all(|node| node.swept_at.is_some()))
+    }
+
+    async fn until_swept(
+        &self,
+        switch: &KillSwitch,
+        epoch: u64,
+        began: BootInstant,
+    ) -> Result<Option<Duration>, ApiError> {
         let clock = &self.inner.shared.clock;
         let mut look = SWEEP_LOOK;
         loop {
             let here = self.reached(switch).await;
             let at_rest = if here.left == 0 && here.calls_out == 0 {
-                if !switch.scope.is_of_runs() || self.inner.ports.acts.reach(switch).await?.left == 0 {
+                let all_swept = self.all_swept(epoch).await?;
+                let at_rest = !switch.scope.is_of_runs() || self.inner.ports.acts.reach(switch).await?.left == 0;
+                if all_swept && at_rest {
                     return Ok(Some(Duration::from_nanos(clock.boot().0.saturating_sub(began.0))));
                 }
                 true

@@ -24,6 +24,7 @@ use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, EntryRefusal, New
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::evolve::evolve;
 use signalbox_domain::run::settle::Ended;
+use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::sweep;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::blobs::Blobs;
@@ -37,6 +38,7 @@ use signalbox_ports::tools::Tools;
 use crate::buckets::BucketsHandle;
 use crate::commands::decide_all;
 use crate::dispatch::Outside;
+use crate::elsewhere::Elsewhere;
 use crate::flights::{Flight, Flights};
 use crate::governance::GovernanceHandle;
 use crate::journal::JournalHandle;
@@ -71,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) governance: GovernanceHandle,
     pub(crate) buckets: BucketsHandle,
     pub(crate) hub: ProgressHub,
+    pub(crate) elsewhere: Elsewhere,
     pub(crate) lease: Lease,
     pub(crate) flights: Flights,
     pub(crate) exempt: Vec<HostExemption>,
@@ -86,6 +89,8 @@ pub(crate) enum Msg {
     GovernanceMoved,
     /// Whether a switch still has something to end here.
     Reached(Arc<KillSwitch>, RpcReplyPort<Reached>),
+    /// Whether the run has not yet followed the rules of an epoch.
+    IsBehind(u64, RpcReplyPort<bool>),
     /// The node shuts down: nothing new begins.
     Drain,
     /// A timer, or the rest of the work of the last pass.
@@ -252,6 +257,10 @@ impl Actor for Run {
                 let _ = reply.send(state.reached(&switch));
                 return Ok(());
             }
+            Msg::IsBehind(epoch, reply) => {
+                let _ = reply.send(state.is_behind(epoch));
+                return Ok(());
+            }
             Msg::Drain => state.draining = true,
             Msg::Ended(call_id) => {
                 state.out.remove(&call_id);
@@ -283,6 +292,12 @@ impl State {
         let calls_out = if ended == Some(switch.switch_id.as_str()) { self.out.len() as u64 } else { 0 };
         let reaches = sweep::swept_by(&self.run, std::slice::from_ref(switch), self.shared.clock.now()).is_some();
         Reached { left: u64::from(reaches), calls_out }
+    }
+
+    /// True until the run was held against the rules of this epoch, and the calls of one that was killed are over.
+    fn is_behind(&self, epoch: u64) -> bool {
+        let killed = self.run.end.is_some() && self.run.status == RunStatus::Killed;
+        self.swept_at.is_none_or(|swept| swept < epoch) || (killed && !self.out.is_empty())
     }
 
     fn schedule(&mut self, myself: &ActorRef<Msg>) {
@@ -396,6 +411,7 @@ impl State {
         // What is written is folded into the run itself, which nothing else may share by then.
         drop(scratch);
         let targets: Vec<Asked> = entry.asks.iter().map(Asked::of).collect();
+        let answers = !entry.answers.is_empty();
         let written = self.shared.journal.append(entry).await;
         if written.is_err() {
             for ask in targets.iter().filter(|ask| draft.calls.contains_key(&ask.call_id)) {
@@ -403,7 +419,10 @@ impl State {
             }
         }
         match written {
-            Ok(appended) => self.accepted(myself, appended, targets, draft).await,
+            Ok(appended) => {
+                self.shared.elsewhere.wrote(self.run.run_key, answers);
+                self.accepted(myself, appended, targets, draft).await
+            }
             Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(Pass::Over),
             Err(AppendError::Refused(refusal)) => Err(self.out_of_step(&refusal)),
             Err(AppendError::Store(error)) => Err(error),

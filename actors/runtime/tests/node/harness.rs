@@ -17,7 +17,7 @@ use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::{Submission, parse};
 use signalbox_domain::run::verify::verify;
 use signalbox_domain::time::UnixMs;
-use signalbox_ports::bus::Bus;
+use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs, MemorySecrets, MemoryStore, SequentialIds};
@@ -40,8 +40,8 @@ struct DeadBus;
 
 #[async_trait]
 impl Bus for DeadBus {
-    async fn announce(&self, _: u64) {}
-    async fn next(&self) -> u64 {
+    fn announce(&self, _: Notice) {}
+    async fn next(&self) -> Notice {
         std::future::pending().await
     }
 }

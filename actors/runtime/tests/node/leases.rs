@@ -9,7 +9,7 @@ use signalbox_domain::ids::{NodeIncarnation, RunKey};
 use signalbox_domain::run::append::RunHead;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::journal::StoreError;
-use signalbox_ports::leases::{Leases, Swept};
+use signalbox_ports::leases::{Leases, NodeSweep, Swept};
 use signalbox_ports::memory::FakeTools;
 use signalbox_runtime::{Node, NodeConfig};
 
@@ -47,6 +47,18 @@ impl Leases for Cut {
     async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
         self.check()?;
         self.inner.sweep(limit).await
+    }
+    async fn waiting(&self, node: NodeIncarnation) -> Result<Vec<RunKey>, StoreError> {
+        self.check()?;
+        self.inner.waiting(node).await
+    }
+    async fn swept(&self, node: NodeIncarnation, epoch: u64) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.swept(node, epoch).await
+    }
+    async fn sweepers(&self, epoch: u64) -> Result<Vec<NodeSweep>, StoreError> {
+        self.check()?;
+        self.inner.sweepers(epoch).await
     }
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {
         self.check()?;

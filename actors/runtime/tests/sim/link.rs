@@ -21,7 +21,7 @@ use signalbox_ports::directory::{Directory, OpenQuestion, RunPage, Scope};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{Delivered, Inbox, InboxCommand};
 use signalbox_ports::journal::{AppendError, Appended, Created, Journal, NewRun, StoreError};
-use signalbox_ports::leases::{Leases, Swept};
+use signalbox_ports::leases::{Leases, NodeSweep, Swept};
 use signalbox_ports::memory::MemoryBlobs;
 
 use crate::dice::Dice;
@@ -295,6 +295,15 @@ impl Leases for Link {
             answer
         })
         .await
+    }
+    async fn waiting(&self, node: NodeIncarnation) -> Result<Vec<RunKey>, StoreError> {
+        self.reads("waiting", self.world.store.waiting(node)).await
+    }
+    async fn swept(&self, node: NodeIncarnation, epoch: u64) -> Result<(), StoreError> {
+        self.writes("swept", self.world.store.swept(node, epoch)).await
+    }
+    async fn sweepers(&self, epoch: u64) -> Result<Vec<NodeSweep>, StoreError> {
+        self.reads("sweepers", self.world.store.sweepers(epoch)).await
     }
     async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
         self.writes("sweep", self.world.store.sweep(limit)).await

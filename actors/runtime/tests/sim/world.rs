@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use signalbox_domain::time::{UnixMicros, UnixMs};
-use signalbox_ports::bus::Bus;
+use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::memory::MemoryStore;
 use tokio::sync::Notify;
@@ -269,13 +269,13 @@ impl SimBus {
 
 #[async_trait]
 impl Bus for SimBus {
-    async fn announce(&self, _: u64) {}
+    fn announce(&self, _: Notice) {}
 
-    async fn next(&self) -> u64 {
+    async fn next(&self) -> Notice {
         let mut heard = self.heard.lock().await;
         loop {
             if std::mem::take(&mut heard.again) {
-                return heard.last;
+                return Notice::Governance(heard.last);
             }
             let last = heard.last;
             heard.last = self.world.announced.wait_for(|epoch| epoch != last).await;
@@ -286,7 +286,7 @@ impl Bus for SimBus {
                 BusMode::Twice => heard.again = true,
                 BusMode::Works => {}
             }
-            return heard.last;
+            return Notice::Governance(heard.last);
         }
     }
 }

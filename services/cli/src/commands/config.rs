@@ -128,6 +128,15 @@ fn rows(args: &ServeArgs, config: &Config, table: &Table) -> Vec<Row> {
         store.map_or_else(|| "SQLite in the data folder".to_owned(), |store| masked_url(store.as_str())),
         store_from,
     );
+    let bus = args.bus.as_ref().map(|bus| masked_url(bus.as_str()));
+    let bus_in_file = table.get("bus").and_then(|bus| bus.get("url")).is_some();
+    if let Some(bus) = &bus {
+        let in_environment =
+            args.bus.as_ref().map(|bus| bus.as_str().to_owned()) == std::env::var("SIGNALBOX_BUS").ok();
+        put("bus.url", bus.clone(), if in_environment { "SIGNALBOX_BUS" } else { "flag" });
+    } else if !bus_in_file {
+        put("bus.url", "none: nodes of one store find each other's changes in it".to_owned(), "default");
+    }
     for (key, value, said) in limits(config) {
         put(&format!("limits.{key}"), value, from(false, said));
     }
@@ -135,6 +144,10 @@ fn rows(args: &ServeArgs, config: &Config, table: &Table) -> Vec<Row> {
         if !matches!(key.as_str(), "listen" | "data" | "store" | "limits") {
             flatten(key, value, &mut rows);
         }
+    }
+    // What the flag says stands in its place.
+    if bus.is_some() {
+        rows.retain(|row| row.key != "bus.url" || row.from != "file");
     }
     rows
 }
@@ -225,7 +238,7 @@ mod tests {
     }
 
     fn no_args() -> ServeArgs {
-        ServeArgs { data: None, store: None, listen: None, ops_listen: None, config: None }
+        ServeArgs { data: None, store: None, bus: None, listen: None, ops_listen: None, config: None }
     }
 
     #[test]
@@ -243,6 +256,14 @@ mod tests {
     fn no_secret_is_shown() {
         let rows = of("store = \"postgres://ann:FAKE-password@db.example/box?password=FAKE-too\"", &no_args());
         let all = format!("{rows:?}");
+        let bus = ServeArgs { bus: Some("redis://:FAKE-password@bus.example".parse().unwrap()), ..no_args() };
+        let in_file = "[bus]\nurl = \"rediss://ann:FAKE-password@file.example\"";
+        for (text, args, host) in
+            [("", &bus, "bus.example"), (in_file, &no_args(), "file.example"), (in_file, &bus, "bus.example")]
+        {
+            let rows: Vec<_> = of(text, args).into_iter().filter(|row| row.key == "bus.url").collect();
+            assert!(rows.len() == 1 && rows[0].value.contains(host) && !rows[0].value.contains("FAKE"), "{rows:?}");
+        }
         assert!(!all.contains("FAKE") && all.contains("ann") && all.contains("db.example"), "{all}");
         for (path, value) in [("a.clientSecret", "FAKE"), ("a.password", "FAKE"), ("identity.apiKey", "FAKE")] {
             assert_eq!(masked(path, &Value::String(value.to_owned())), MASK, "{path}");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
+use signalbox_bus::RedisBus;
 use signalbox_domain::catalog;
 use signalbox_ports::clock::SystemClock;
 use signalbox_ports::tools::Tools as _;
@@ -16,7 +17,9 @@ use signalbox_store::{SCHEMA_VERSION, StoreFacts};
 use signalbox_tools::ExecutorClient;
 use signalbox_tools::client::CONCURRENCY_DEFAULT;
 
+use super::serve::bus_address;
 use super::store::{Place, StoreArgs};
+use crate::bus_file::{BusAddress, BusPlace};
 use crate::client::{Connection, timed};
 use crate::config::{Config, LISTEN_DEFAULT};
 use crate::failure::Failure;
@@ -46,6 +49,9 @@ pub(crate) struct DoctorArgs {
     /// Where the store is.
     #[command(flatten)]
     place: StoreArgs,
+    /// The Redis by which nodes tell each other what has changed [default: none].
+    #[arg(long, env = "SIGNALBOX_BUS", hide_env_values = true, value_name = "URL", value_parser = bus_address)]
+    bus: Option<BusAddress>,
 }
 
 /// How a thing is.
@@ -97,7 +103,7 @@ pub(crate) async fn run(args: DoctorArgs, server: &Connection, out: &mut Out) ->
             Config::default()
         }
     };
-    let file = args.place.config.clone();
+    let (file, place_bus) = (args.place.config.clone(), args.bus);
     let place = Place::with(args.place, &config);
     governance(&config, file.as_deref(), &place.data, &mut checks);
     let facts = match place.inspect().await {
@@ -112,7 +118,7 @@ pub(crate) async fn run(args: DoctorArgs, server: &Connection, out: &mut Out) ->
     };
     checks.extend(disk(&place.data));
     clock(facts.as_ref(), &mut checks);
-    checks.push(Check::ok("bus", "in the process; other nodes are found through the store once a second"));
+    checks.push(bus(place_bus.as_ref(), &config).await);
     executors(&config, &mut checks).await;
     certificates(&config, server, jiff::Timestamp::now().as_second(), &mut checks);
     checks.push(node(server, facts.as_ref()).await);
@@ -302,6 +308,24 @@ fn clock(facts: Option<&StoreFacts>, checks: &mut Vec<Check>) {
             format!("{} s behind the newest event of the store", (newest - now) / 1_000_000),
             "see whether it was set back; timers and windows wait until it has caught up",
         ));
+    }
+}
+
+async fn bus(flag: Option<&BusAddress>, config: &Config) -> Check {
+    let place = match BusPlace::of(flag, config.bus.as_ref()) {
+        Ok(Some(place)) => place,
+        Ok(None) => return Check::ok("bus", "none; nodes find each other's changes in the store within a second"),
+        Err(failure) => return Check::failed("bus", failure),
+    };
+    let shown = place.address.place();
+    match RedisBus::probe(&place.address, place.tls.as_ref()).await {
+        Ok(probe) => Check::ok("bus", format!("{shown} is heard after {} ms", probe.took.as_millis())),
+        // Nothing a node promises needs it.
+        Err(error) => Check::warn(
+            "bus",
+            format!("{}: {shown}: {error}", error.code()),
+            "see whether a Redis 6 or newer is there and lets this node in; until then changes take up to a second",
+        ),
     }
 }
 

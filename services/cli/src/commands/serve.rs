@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 
 use super::store::store_address;
 use crate::args::DATA_DEFAULT;
+use crate::bus_file::{BusAddress, BusPlace};
 use crate::config::{Config, LISTEN_DEFAULT, StoreAddress};
 use crate::failure::Failure;
 use crate::output::{Out, warn};
@@ -26,7 +27,7 @@ use crate::wire::{
 #[command(after_help = "Examples:
   signalbox serve
   signalbox serve --config signalbox.toml --data ./data
-  signalbox serve --store postgres://signalbox@db.example/signalbox")]
+  signalbox serve --store postgres://signalbox@db.example/signalbox --bus redis://bus.example")]
 pub(crate) struct ServeArgs {
     /// The folder that keeps everything [default: ./data].
     #[arg(long, value_name = "DIR")]
@@ -35,6 +36,10 @@ pub(crate) struct ServeArgs {
     /// With a password it is better given in the environment or the configuration file, where no process list shows it.
     #[arg(long, env = "SIGNALBOX_STORE", hide_env_values = true, value_name = "URL", value_parser = store_address)]
     pub(crate) store: Option<StoreAddress>,
+    /// The Redis by which nodes of one store tell each other at once what they find in it within a second otherwise, as
+    /// redis://host:6379 or rediss://user:password@host:6379 [default: none].
+    #[arg(long, env = "SIGNALBOX_BUS", hide_env_values = true, value_name = "URL", value_parser = bus_address)]
+    pub(crate) bus: Option<BusAddress>,
     /// The address that is listened on [default: 127.0.0.1:7420].
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
@@ -86,6 +91,11 @@ impl TlsArgs {
     }
 }
 
+/// The address of a bus on the command line.
+pub(crate) fn bus_address(text: &str) -> Result<BusAddress, String> {
+    text.parse()
+}
+
 /// Serves runs until the process is asked to end.
 pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
     let config = args.config.as_deref().map(Config::read).transpose()?;
@@ -94,6 +104,10 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
     let data = args.data.or_else(|| from_file.and_then(|config| config.data.clone()));
     let data = data.unwrap_or_else(|| PathBuf::from(DATA_DEFAULT));
     let store = args.store.or_else(|| from_file.and_then(|config| config.store.clone()));
+    let bus = BusPlace::of(args.bus.as_ref(), from_file.and_then(|config| config.bus.as_ref()))?;
+    if bus.is_some() && store.is_none() {
+        warn("bus-without-database", "with SQLite there is one node, and nobody whom the bus could tell anything");
+    }
     let limits = from_file.map(Config::serve_limits).unwrap_or_default();
 
     // The address first: one that may not be served, or is taken, is found out before the data folder is touched.
@@ -114,7 +128,7 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
         Some(entry) => entry.tokens(&clock).await?,
         None => None,
     };
-    let mut station = start(&data, store.as_ref(), from_file).await?;
+    let mut station = start(&data, store.as_ref(), bus, from_file).await?;
     let identity = match configured {
         Some(entry) => entry.identity(tokens, &station.keys, &station.clock),
         None => development_identity()?,

@@ -178,6 +178,7 @@ async fn arm(mut client: Governance, args: ArmArgs, out: &mut Out) -> Result<(),
     if args.dry_run {
         return would_arm(&switch, answer.replayed, out);
     }
+    let effect = switch.effect.clone().unwrap_or_default();
     if out.is_json() {
         out.json(&json!({
             "switch": view(&switch),
@@ -192,13 +193,14 @@ async fn arm(mut client: Governance, args: ArmArgs, out: &mut Out) -> Result<(),
         out.line(&format!("{} is armed{again}: it stops {}", switch.switch_id, what(&switch)))?;
         out.line(&format!("no admission since {} (epoch {})", at(answer.committed_at_unix_ms), answer.epoch))?;
         if answer.swept {
-            let effect = switch.effect.unwrap_or_default();
             let ms = answer.swept_after_micros as f64 / 1_000.0;
-            out.line(&format!("swept after {ms:.1} ms; runs ended: {}", effect.killed))?;
+            let nodes = swept_on(&effect.nodes);
+            out.line(&format!("swept{nodes} after {ms:.1} ms; runs ended: {}", effect.killed))?;
         }
     }
     if args.wait && !answer.swept {
-        let message = "the switch is in force, but something it matches has not ended yet";
+        let nodes = swept_on(&effect.nodes);
+        let message = format!("the switch is in force, but something it matches has not ended yet; swept{nodes}");
         return Err(Failure::new("sweep-unfinished", message)
             .next(format!("see how far it is with `signalbox switches show {}`", switch.switch_id)));
     }
@@ -306,7 +308,20 @@ async fn show(mut client: Governance, id: String, out: &mut Out) -> Result<(), F
     if out.is_json() {
         return out.json(&view(&switch));
     }
-    let effect = switch.effect.unwrap_or_default();
+    let effect = switch.effect.clone().unwrap_or_default();
+    let nodes = effect.nodes.iter().map(|node| {
+        let since = if node.swept {
+            format!(
+                "{}, {:.1} ms after it was armed",
+                at(node.swept_at_unix_ms),
+                node.swept_after_micros as f64 / 1_000.0
+            )
+        } else {
+            "not yet".to_owned()
+        };
+        format!("{} {}: {since}", node.name, node.node_id)
+    });
+    let nodes = nodes.collect::<Vec<_>>().join("; ");
     let proposed = match switch.disarm_proposed_by.as_str() {
         "" => String::new(),
         by => format!("by {by}, until {}: {}", at(switch.disarm_lapses_at_unix_ms), switch.disarm_reason),
@@ -327,6 +342,7 @@ async fn show(mut client: Governance, id: String, out: &mut Out) -> Result<(), F
         ("runs ended", effect.killed.to_string()),
         ("runs left", effect.left.to_string()),
         ("calls still out", effect.calls_out.to_string()),
+        ("swept on", nodes),
     ])
 }
 
@@ -388,7 +404,26 @@ fn view(switch: &v1::KillSwitch) -> Value {
         "killed": switch.effect.as_ref().map(|effect| effect.killed),
         "left": switch.effect.as_ref().map(|effect| effect.left),
         "callsOut": switch.effect.as_ref().map(|effect| effect.calls_out),
+        "nodes": switch.effect.as_ref().map(|effect| effect.nodes.iter().map(node_view).collect::<Vec<_>>()),
     })
+}
+
+fn node_view(node: &v1::SweptNode) -> Value {
+    json!({
+        "nodeId": node.node_id,
+        "name": node.name,
+        "swept": node.swept,
+        "sweptAtUnixMs": node.swept.then_some(node.swept_at_unix_ms),
+        "sweptAfterMs": node.swept.then(|| node.swept_after_micros as f64 / 1_000.0),
+    })
+}
+
+/// On how many of how many nodes, if the server says.
+fn swept_on(nodes: &[v1::SweptNode]) -> String {
+    match nodes {
+        [] => String::new(),
+        nodes => format!(" on {} of {} nodes", nodes.iter().filter(|node| node.swept).count(), nodes.len()),
+    }
 }
 
 fn at(unix_ms: i64) -> String {

@@ -1,18 +1,19 @@
 //! What a node says of switches, budgets and acts, on the wire.
 
+use std::time::Duration;
+
 use signalbox_domain::governance::audit::{AuditEvent, AuditHead};
 use signalbox_domain::governance::budget::{BudgetVerdict, EndedWindow};
 use signalbox_domain::governance::kill_switch::SwitchScope;
 use signalbox_domain::ids::TenantId;
 use signalbox_domain::time::UnixMs;
 use signalbox_proto::v1;
-use signalbox_runtime::{ArmedSwitch, BudgetHistory, BudgetStanding, SwitchStanding};
+use signalbox_runtime::{ArmedSwitch, BudgetHistory, BudgetStanding, SweptNode, SwitchStanding};
 
 use crate::api::ApiError;
 use crate::errors::Refusal;
 
 pub(super) fn armed(armed: ArmedSwitch) -> v1::ArmSwitchResponse {
-    let micros = |waited: std::time::Duration| i64::try_from(waited.as_micros()).unwrap_or(i64::MAX);
     v1::ArmSwitchResponse {
         replayed: armed.replayed,
         epoch: armed.epoch,
@@ -48,8 +49,23 @@ pub(super) fn switch(standing: SwitchStanding) -> v1::KillSwitch {
             killed: effect.killed,
             left: effect.left,
             calls_out: effect.calls_out,
+            nodes: effect.nodes.into_iter().map(swept).collect(),
         }),
     }
+}
+
+fn swept(node: SweptNode) -> v1::SweptNode {
+    v1::SweptNode {
+        node_id: node.node.to_string(),
+        name: node.name,
+        swept: node.swept_at.is_some(),
+        swept_at_unix_ms: node.swept_at.map_or(0, |at| at.ms().0),
+        swept_after_micros: node.swept_after.map_or(0, micros),
+    }
+}
+
+fn micros(waited: Duration) -> i64 {
+    i64::try_from(waited.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn tenant(id: Option<&TenantId>) -> String {

@@ -11,13 +11,13 @@ use signalbox_domain::ids::{NodeIncarnation, RunKey};
 use signalbox_domain::run::append::RunHead;
 use signalbox_domain::time::UnixMicros;
 use signalbox_ports::journal::StoreError;
-use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, RUN_FORMAT, Swept};
+use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, NodeSweep, RUN_FORMAT, Swept};
 use sqlx::PgConnection;
 
 use super::errors::{Problem, failed};
 use super::store_clock::{StoreClock, server_now};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
-use super::{PostgresStore, Shared, sweeps};
+use super::{PostgresStore, Shared, nodes, sweeps};
 use crate::cells::Cells as _;
 use crate::rows::{claimed_heads, int, run_columns, run_row};
 
@@ -83,6 +83,18 @@ impl Leases for PostgresStore {
 
     async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
         sweeps::sweep(self, limit).await
+    }
+
+    async fn waiting(&self, node: NodeIncarnation) -> Result<Vec<RunKey>, StoreError> {
+        nodes::waiting(self, node).await
+    }
+
+    async fn swept(&self, node: NodeIncarnation, epoch: u64) -> Result<(), StoreError> {
+        nodes::swept(self, node, epoch).await
+    }
+
+    async fn sweepers(&self, epoch: u64) -> Result<Vec<NodeSweep>, StoreError> {
+        nodes::sweepers(self, epoch).await
     }
 
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {

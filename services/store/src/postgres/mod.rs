@@ -21,6 +21,7 @@ mod journal;
 mod keys;
 mod leases;
 mod maintenance;
+mod nodes;
 mod open;
 mod store_clock;
 mod sweeps;

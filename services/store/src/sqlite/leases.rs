@@ -11,11 +11,11 @@ use signalbox_domain::run::append::RunHead;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::StoreError;
-use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, RUN_FORMAT, Swept};
+use signalbox_ports::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, NodeSweep, RUN_FORMAT, Swept};
 use sqlx::sqlite::SqliteConnection;
 
 use super::rows::{blob, failed};
-use super::{SqliteStore, sweeps};
+use super::{SqliteStore, nodes, sweeps};
 use crate::rows::{claimed_heads, int, run_columns, run_row};
 
 #[async_trait]
@@ -57,6 +57,18 @@ impl Leases for SqliteStore {
 
     async fn sweep(&self, limit: usize) -> Result<Option<Swept>, StoreError> {
         sweeps::sweep(self, limit).await
+    }
+
+    async fn waiting(&self, node: NodeIncarnation) -> Result<Vec<RunKey>, StoreError> {
+        nodes::waiting(self, node).await
+    }
+
+    async fn swept(&self, node: NodeIncarnation, epoch: u64) -> Result<(), StoreError> {
+        nodes::swept(self, node, epoch).await
+    }
+
+    async fn sweepers(&self, epoch: u64) -> Result<Vec<NodeSweep>, StoreError> {
+        nodes::sweepers(self, epoch).await
     }
 
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {

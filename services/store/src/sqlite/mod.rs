@@ -16,6 +16,7 @@ mod journal;
 mod keys;
 mod leases;
 mod maintenance;
+mod nodes;
 mod open;
 mod probe;
 mod rows;

@@ -21,7 +21,7 @@ use signalbox_domain::run::submission::parse;
 use signalbox_domain::run::verify::verify;
 use signalbox_ports::acts::Acts;
 use signalbox_ports::blobs::Blobs;
-use signalbox_ports::bus::Bus;
+use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{RandomIds, SystemClock};
 use signalbox_ports::directory::Directory;
 use signalbox_ports::governance::Governance;
@@ -45,8 +45,8 @@ struct DeadBus;
 
 #[async_trait]
 impl Bus for DeadBus {
-    async fn announce(&self, _: u64) {}
-    async fn next(&self) -> u64 {
+    fn announce(&self, _: Notice) {}
+    async fn next(&self) -> Notice {
         std::future::pending().await
     }
 }

@@ -1,5 +1,7 @@
 //! Which node owns which run.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use signalbox_domain::ids::{NodeIncarnation, RunKey};
 use signalbox_domain::run::append::RunHead;
@@ -7,14 +9,17 @@ use signalbox_domain::run::append::RunHead;
 use super::{Lease, MemoryStore, Run, State};
 use crate::clock::BootInstant;
 use crate::journal::StoreError;
-use crate::leases::{CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, SWEEP_RUNS_MAX, Swept};
+use crate::leases::{
+    CLAIM_RUNS_MAX, LEASE_MS, LEASE_REMEMBERED_MS, Leases, NodeSweep, SWEEP_RUNS_MAX, SWEPT_EPOCHS_KEPT, Swept,
+    WAITING_RUNS_MAX,
+};
 
 #[async_trait]
 impl Leases for MemoryStore {
-    async fn renew(&self, node: NodeIncarnation, _name: &str) -> Result<bool, StoreError> {
+    async fn renew(&self, node: NodeIncarnation, name: &str) -> Result<bool, StoreError> {
         let ends = BootInstant(self.clock.boot().0.saturating_add(LEASE_MS * 1_000_000));
         let mut state = self.state()?;
-        let lease = state.nodes.entry(node).or_insert(Lease { ends, given_up: false });
+        let lease = state.nodes.entry(node).or_insert_with(|| Lease::ending(ends, name));
         if !lease.given_up {
             lease.ends = ends;
         }
@@ -59,9 +64,36 @@ impl Leases for MemoryStore {
         Ok(self.state()?.sweep(limit.min(SWEEP_RUNS_MAX), now))
     }
 
+    async fn waiting(&self, node: NodeIncarnation) -> Result<Vec<RunKey>, StoreError> {
+        let state = self.state()?;
+        let waits = |run: &&Run| run.head.owner == Some(node) && !run.head.closed && run.head.inbox_len > 0;
+        Ok(state.runs.values().filter(waits).take(WAITING_RUNS_MAX).map(|run| run.head.run_key).collect())
+    }
+
+    async fn swept(&self, node: NodeIncarnation, epoch: u64) -> Result<(), StoreError> {
+        let at = self.now();
+        let mut state = self.state()?;
+        if let Some(lease) = state.nodes.get_mut(&node) {
+            lease.swept.entry(epoch).or_insert(at);
+            lease.swept.retain(|known, _| *known + SWEPT_EPOCHS_KEPT > epoch);
+        }
+        Ok(())
+    }
+
+    async fn sweepers(&self, epoch: u64) -> Result<Vec<NodeSweep>, StoreError> {
+        let state = self.state()?;
+        let live = state.nodes.iter().filter(|(_, lease)| !lease.given_up);
+        let told = live.map(|(node, lease)| NodeSweep {
+            node: *node,
+            name: lease.name.clone(),
+            swept_at: lease.swept.range(epoch..).next().map(|(_, at)| *at),
+        });
+        Ok(told.collect())
+    }
+
     async fn release(&self, node: NodeIncarnation) -> Result<(), StoreError> {
         let ends = self.clock.boot();
-        self.state()?.nodes.insert(node, Lease { ends, given_up: true });
+        self.state()?.nodes.insert(node, Lease { given_up: true, ..Lease::ending(ends, "") });
         Ok(())
     }
 }
@@ -74,6 +106,12 @@ impl State {
         }
         self.nodes.retain(|other, lease| *other == node || boot.ms_since(lease.ends) < LEASE_REMEMBERED_MS);
         self.nodes.get(&node).is_some_and(|lease| !lease.given_up && lease.ends > boot)
+    }
+}
+
+impl Lease {
+    fn ending(ends: BootInstant, name: &str) -> Self {
+        Self { ends, given_up: false, name: name.to_owned(), swept: BTreeMap::new() }
     }
 }
 

@@ -104,6 +104,9 @@ struct Snapshot {
 struct Lease {
     ends: BootInstant,
     given_up: bool,
+    name: String,
+    /// Since when it has swept under each of its last epochs.
+    swept: BTreeMap<u64, UnixMicros>,
 }
 
 impl MemoryStore {

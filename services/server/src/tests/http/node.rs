@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use signalbox_domain::ids::ToolId;
-use signalbox_ports::bus::Bus;
+use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{RandomIds, SystemClock};
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs, MemorySecrets, MemoryStore};
 use signalbox_proto::v1::run_service_client::RunServiceClient;
@@ -27,8 +27,8 @@ struct NoBus;
 
 #[async_trait]
 impl Bus for NoBus {
-    async fn announce(&self, _: u64) {}
-    async fn next(&self) -> u64 {
+    fn announce(&self, _: Notice) {}
+    async fn next(&self) -> Notice {
         std::future::pending().await
     }
 }
