@@ -16,6 +16,7 @@ mod identity;
 mod listing;
 mod pleasant;
 mod postgres_approvals;
+mod postgres_bus;
 mod postgres_nodes;
 mod rehearsing;
 mod rules;
