@@ -215,7 +215,7 @@ fn would_arm(switch: &v1::KillSwitch, replayed: bool, out: &mut Out) -> Result<(
     if replayed {
         return out.line(&format!("{} is armed like that already. Nothing was done", switch.switch_id));
     }
-    let effect = switch.effect.unwrap_or_default();
+    let effect = switch.effect.clone().unwrap_or_default();
     out.line(&format!(
         "would stop {}: every call that matches, and the runs that have one out or wait for one; runs it would reach now: {}. \
          Nothing was done",

@@ -264,7 +264,7 @@ fn a_switch_armed_at_one_process_cancels_the_calls_of_three_and_each_says_since_
     let (database, mut redis, (executor, working)) = (Database::create(), Redis::start(), endless());
     let config = with_executor(&executor);
     let servers = [0, 1, 2].map(|_| serve(&database, Some(&redis), &config));
-    let mut trial = |id: &str| -> Vec<Duration> {
+    let trial = |id: &str| -> Vec<Duration> {
         let mut runs = Vec::new();
         for server in &servers {
             for _ in 0..RUNS {
