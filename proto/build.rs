@@ -6,8 +6,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
         "signalbox/v1/dashboard.proto",
         "signalbox/v1/governance_service.proto",
+        "signalbox/v1/grants.proto",
         "signalbox/v1/identity_service.proto",
         "signalbox/v1/run_service.proto",
+        "signalbox/v1/throttles.proto",
         "signalbox/v1/tool_executor.proto",
     ];
     for file in files {

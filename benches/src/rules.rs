@@ -82,6 +82,8 @@ impl Place {
                 tool_id: None,
                 user_id: None,
                 provider_id: None,
+                agent_id: None,
+                per: Vec::new(),
                 capacity: Micros::units(50),
                 refill_per_second: Micros::units(10),
             });
@@ -193,6 +195,7 @@ fn grant(id: &str, scope: GrantScope, scope_key: String, tool_id: ToolId) -> Res
         revoked_at_unix_ms: None,
         rationale: "a bench".to_owned(),
         audit_event_id: "audit".to_owned(),
+        renewed_from_grant_id: None,
     })
 }
 

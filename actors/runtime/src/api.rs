@@ -6,7 +6,10 @@ use serde_json::Value;
 use signalbox_domain::dashboard::FilterError;
 use signalbox_domain::governance::budget::Budget;
 use signalbox_domain::governance::budgeting::BudgetDenial;
+use signalbox_domain::governance::grant::GrantError;
+use signalbox_domain::governance::granting::GrantDenial;
 use signalbox_domain::governance::switching::SwitchDenial;
+use signalbox_domain::governance::throttling::ThrottleDenial;
 pub use signalbox_domain::identity::Caller;
 use signalbox_domain::ids::{RunId, StepId};
 use signalbox_domain::invocation::Gap;
@@ -171,6 +174,12 @@ pub enum ApiError {
     /// The budget is not changed.
     #[error(transparent)]
     Budget(#[from] BudgetDenial),
+    /// The grant is not changed.
+    #[error(transparent)]
+    Grant(#[from] GrantDenial),
+    /// The throttle is not changed.
+    #[error(transparent)]
+    Throttle(#[from] ThrottleDenial),
     /// Rules are for operators.
     #[error("a {0} may not see this; it is for operators")]
     OperatorsOnly(&'static str),
@@ -232,6 +241,8 @@ impl ApiError {
             Self::CursorUnknown { .. } => "cursor-unknown",
             Self::Switch(denial) => denial.code(),
             Self::Budget(denial) => denial.code(),
+            Self::Grant(denial) => denial.code(),
+            Self::Throttle(denial) => denial.code(),
             Self::OperatorsOnly(_) => "not-authorized",
             Self::Contended => "governance-contended",
             Self::Filter(error) => error.code(),
@@ -295,6 +306,31 @@ impl ApiError {
                     ErrorKind::Conflict
                 }
                 BudgetDenial::CategoryFixed(_) | BudgetDenial::TooMany => ErrorKind::PreconditionFailed,
+            },
+            Self::Throttle(denial) => match denial {
+                ThrottleDenial::Senseless(_)
+                | ThrottleDenial::UnknownTarget(..)
+                | ThrottleDenial::TwoTenants
+                | ThrottleDenial::BadReason => ErrorKind::Invalid,
+                ThrottleDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                ThrottleDenial::NoSuchThrottle(_) => ErrorKind::NotFound,
+                ThrottleDenial::StaleRevision { .. } | ThrottleDenial::Exists(_) | ThrottleDenial::IdTaken(_) => {
+                    ErrorKind::Conflict
+                }
+                ThrottleDenial::TooMany => ErrorKind::PreconditionFailed,
+            },
+            Self::Grant(denial) => match denial {
+                GrantDenial::Senseless(GrantError::Revoked | GrantError::ExpiredTooLong)
+                | GrantDenial::AlreadyRenewed { .. }
+                | GrantDenial::TooMany => ErrorKind::PreconditionFailed,
+                GrantDenial::Senseless(_)
+                | GrantDenial::BadScopeKey(_)
+                | GrantDenial::UnknownTool(_)
+                | GrantDenial::ExpiresTooEarly
+                | GrantDenial::BadReason(_) => ErrorKind::Invalid,
+                GrantDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                GrantDenial::NoSuchGrant(_) => ErrorKind::NotFound,
+                GrantDenial::IdTaken(_) | GrantDenial::StaleRevision { .. } => ErrorKind::Conflict,
             },
             Self::Switch(denial) => match denial {
                 SwitchDenial::Senseless(_) | SwitchDenial::ReachMissing => ErrorKind::Invalid,

@@ -9,8 +9,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use signalbox_domain::governance::budget::MeteredBudget;
-use signalbox_domain::governance::change::GovernanceState;
+use signalbox_domain::governance::cascade::is_within_slo;
+use signalbox_domain::governance::change::{GovernanceChange, GovernanceState};
 use signalbox_domain::ids::StoreIncarnation;
+use signalbox_domain::time::UnixMs;
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::journal::StoreError;
@@ -27,6 +29,8 @@ pub(crate) struct View {
     pub(crate) state: Arc<GovernanceState>,
     /// Shared budgets and their last known figures: a forecast.
     pub(crate) budgets: Arc<Vec<MeteredBudget>>,
+    /// How soon revocations were heard of.
+    revocations: Revocations,
     /// When the epoch was last compared with the store's.
     checked: BootInstant,
     /// The store this node began with.
@@ -67,6 +71,29 @@ impl View {
     }
 }
 
+/// How soon a node has held its own calls against the revocations of grants that it read while it ran (GRA-013). A delay is
+/// taken between the store's stamp and this node's clock: where those are two machines, it holds their difference too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Revocations {
+    /// How many there were.
+    pub applied: u64,
+    /// Those that took longer than five seconds: `grant_revocation_slo_miss_total`.
+    pub slo_missed: u64,
+    /// The longest delay, in milliseconds.
+    pub slowest_ms: u64,
+}
+
+impl Revocations {
+    fn note(&mut self, committed_at: UnixMs, now: UnixMs) {
+        self.applied += 1;
+        self.slowest_ms = self.slowest_ms.max(u64::try_from(now.since(committed_at)).unwrap_or(0));
+        if !is_within_slo(committed_at, now) {
+            self.slo_missed += 1;
+            tracing::warn!(delay_ms = now.since(committed_at), "a revoked grant was heard of too late here");
+        }
+    }
+}
+
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct GovernanceHandle {
@@ -81,6 +108,10 @@ impl GovernanceHandle {
 
     pub(crate) fn view(&self) -> Arc<View> {
         self.view.load_full()
+    }
+
+    pub(crate) fn revocations(&self) -> Revocations {
+        self.view.load().revocations
     }
 
     /// Reads the store now and waits until the view is at least as new.
@@ -109,7 +140,8 @@ pub(crate) async fn first_view(store: &dyn Governance, clock: &dyn Clock) -> Res
     let (incarnation, _) = store.epoch().await?;
     let state = Arc::new(GovernanceState::fold(store.changes(0).await?.iter()));
     let budgets = Arc::new(store.budgets().await?);
-    Ok(View { state, budgets, checked, incarnation, rolled_back: Arc::default() })
+    let revocations = Revocations::default();
+    Ok(View { state, budgets, revocations, checked, incarnation, rolled_back: Arc::default() })
 }
 
 impl Actor for GovernanceActor {
@@ -141,18 +173,21 @@ async fn refresh(args: &Args) -> Result<(), StoreError> {
         before.found_rolled_back(&problem);
         return Ok(());
     }
-    let mut state = before.state.clone();
+    let (mut state, mut revocations) = (before.state.clone(), before.revocations);
     let moved = epoch != state.epoch;
     if moved {
         let next = Arc::make_mut(&mut state);
         for change in args.store.changes(next.epoch).await? {
             next.apply(&change);
+            if let GovernanceChange::GrantRevoked { .. } = change.change {
+                revocations.note(change.at_unix_ms, args.clock.now());
+            }
         }
     }
     // After the changes: a budget that came into force with one of them must be among those that are reserved on, or calls
     // would be admitted past it at an epoch that knows of it (I4).
     let budgets = Arc::new(args.store.budgets().await?);
-    args.view.store(Arc::new(View { state, budgets, checked, ..View::clone(&before) }));
+    args.view.store(Arc::new(View { state, budgets, revocations, checked, ..View::clone(&before) }));
     if moved {
         (args.changed)();
     }

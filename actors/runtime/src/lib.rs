@@ -32,8 +32,10 @@ mod values;
 mod watching;
 
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
+pub use governance::Revocations;
 pub use node::{
-    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Node, NodeConfig, NodeHandle,
-    NodeStanding, Ports, PutBudget, StartError, SweptNode, SwitchEffect, SwitchStanding,
+    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, Node,
+    NodeConfig, NodeHandle, NodeStanding, Ports, PutBudget, RevokedGrant, SetThrottle, StartError, SweptNode,
+    SwitchEffect, SwitchStanding, ThrottleStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

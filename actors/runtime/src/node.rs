@@ -9,13 +9,17 @@ mod compliance;
 mod dashboard;
 mod forking;
 mod governing;
+mod granting;
 mod sealing;
 mod standing;
 mod submitting;
+mod throttling;
 
 pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
 pub use governing::{ArmedSwitch, DisarmedSwitch, SweptNode, SwitchEffect, SwitchStanding};
+pub use granting::{GrantFilter, GrantStanding, RevokedGrant};
 pub use standing::NodeStanding;
+pub use throttling::{SetThrottle, ThrottleStanding};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -53,7 +57,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::api::{ApiError, Caller, WatchItem, reading};
-use crate::buckets::{Buckets, BucketsHandle};
+use crate::buckets::{Buckets, BucketsHandle, Tell};
 use crate::elsewhere::Elsewhere;
 use crate::feeds::Feeds;
 use crate::flights::Flights;
@@ -217,15 +221,23 @@ impl Node {
             Actor::spawn(None, Self, ()).await.map_err(|error| StartError::Actor("node", error.to_string()))?;
         let cell = root.get_cell();
 
-        let buckets = spawn("throttles", Buckets, ports.clock.clone(), cell.clone()).await?;
         let moved: Arc<ArcSwap<Option<(ActorRef<runs::Msg>, ActorRef<swept::Msg>)>>> =
             Arc::new(ArcSwap::from_pointee(None));
-        let tell = moved.clone();
+        let turns = moved.clone();
+        let turn: Tell = Arc::new(move |run_key, call_id| {
+            if let Some((runs, _)) = turns.load().as_ref() {
+                let _ = runs.cast(runs::Msg::Turn(run_key, call_id));
+            }
+        });
+        let bucket_args = (ports.clock.clone(), view.load().state.clone(), turn);
+        let buckets = BucketsHandle::new(spawn("throttles", Buckets, bucket_args, cell.clone()).await?);
+        let (tell, throttles, read) = (moved.clone(), buckets.clone(), view.clone());
         let governance_args = governance::Args {
             store: ports.governance.clone(),
             clock: ports.clock.clone(),
             view: view.clone(),
             changed: Arc::new(move || {
+                throttles.rules(read.load().state.clone());
                 if let Some((runs, swept)) = tell.load().as_ref() {
                     let _ = runs.cast(runs::Msg::GovernanceMoved);
                     let _ = swept.cast(swept::Msg::Moved);
@@ -244,7 +256,7 @@ impl Node {
             clock: ports.clock.clone(),
             journal: JournalHandle::new(ports.journal.clone(), ports.clock.clone()),
             governance: GovernanceHandle::new(governance, view),
-            buckets: BucketsHandle::new(buckets),
+            buckets,
             hub: ProgressHub::default(),
             elsewhere: Elsewhere::new(ports.bus.clone(), ports.clock.clone()),
             lease: lease.clone(),

@@ -52,6 +52,8 @@ pub(crate) enum Msg {
     InHand(RpcReplyPort<(usize, Vec<ActorRef<run::Msg>>)>),
     /// A call ended whose actor is gone.
     Ended(RunKey, CallId),
+    /// A call that waited at a token bucket may go.
+    Turn(RunKey, CallId),
     GovernanceMoved,
     /// What a switch has left to do in the runs this node has in hand.
     Reached(Arc<KillSwitch>, RpcReplyPort<Reached>),
@@ -147,6 +149,7 @@ impl Actor for Runs {
                 let _ = reply.send(state.in_hand());
             }
             Msg::Ended(run, call_id) => state.ended(&myself, run, call_id),
+            Msg::Turn(run, call_id) => state.turn(run, call_id),
             Msg::GovernanceMoved => state.tell_all(|| run::Msg::GovernanceMoved),
             Msg::Reached(switch, reply) => state.reached(switch, reply),
             Msg::Drain(reply) => {
@@ -332,6 +335,13 @@ impl State {
                     let _ = actor.cast(run::Msg::Ended(call_id));
                 }
             }
+        }
+    }
+
+    /// A run that is parked, or on its way in, asks by itself: its call's tokens are kept for it.
+    fn turn(&self, run: RunKey, call_id: CallId) {
+        if let Some(Held { life: Life::Active(actor), .. }) = self.held.get(&run) {
+            let _ = actor.cast(run::Msg::Turn(call_id));
         }
     }
 

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::client::Connection;
 use crate::commands::{
     ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs,
-    DemoArgs, DoctorArgs, ExplainArgs, ExportArgs, KeysCommand, MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs,
-    StoreCommand, SwitchesCommand, ToolsCommand, VerifyArgs,
+    DemoArgs, DoctorArgs, ExplainArgs, ExportArgs, GrantsCommand, KeysCommand, MigrateArgs, ProfilesCommand,
+    RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs,
 };
 use crate::output::{Colour, Format};
 
@@ -61,6 +61,12 @@ pub(crate) enum Command {
     /// Sets what may be spent, and shows what is.
     #[command(subcommand)]
     Budgets(BudgetsCommand),
+    /// Grants tools, renews and revokes grants, and shows which there are.
+    #[command(subcommand)]
+    Grants(GrantsCommand),
+    /// Sets how fast calls may be made, and shows which throttles there are.
+    #[command(subcommand)]
+    Throttles(ThrottlesCommand),
     /// Brings the rules in line with files: creates and changes, never disarms, revokes, retires or removes.
     Apply(ApplyArgs),
     /// Writes the rules in force as files that `apply` reads.

@@ -14,7 +14,7 @@ use signalbox_domain::governance::budget::Budget;
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::{Constraints, Grant, GrantScope};
 use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
-use signalbox_domain::governance::throttle::BucketRule;
+use signalbox_domain::governance::throttle::{BucketRule, default_rules};
 use signalbox_domain::ids::{ActorId, GrantId, IdError, SwitchId, TenantId, ToolId};
 use signalbox_domain::redact::redact_text;
 use signalbox_domain::time::UnixMs;
@@ -61,7 +61,9 @@ pub(crate) struct Config {
     /// Budgets. What the file put and no longer names is retired; what operators have changed since stays until the file
     /// says something else. Figures survive every change of a limit.
     pub(crate) budgets: Vec<Budget>,
-    /// Token buckets. The file's list replaces the one before.
+    /// Token buckets [default: one for each provider, 50 at once and 10 a second]. What the file set and no longer names is
+    /// removed; what operators have changed or removed since stays so until the file says something else.
+    #[serde(default = "default_rules")]
     pub(crate) throttles: Vec<BucketRule>,
     /// Shared grants. What the file no longer names is revoked.
     pub(crate) grants: Vec<GrantEntry>,
@@ -364,6 +366,7 @@ impl GrantEntry {
             revoked_at_unix_ms: None,
             rationale: redact_text(&self.rationale).into_owned(),
             audit_event_id: format!("configuration/{}", self.grant_id),
+            renewed_from_grant_id: None,
         }
     }
 }

@@ -1,18 +1,20 @@
 //! Bringing the store in line with a configuration file, without ever loosening what somebody else has tightened.
 //!
 //! The file arms switches and never disarms one. A grant that was revoked stays revoked, whatever the file says. A budget that
-//! the file put and no longer names is retired; what operators have set or changed since is theirs.
+//! the file put and no longer names is retired; what operators have set or changed since is theirs. The same holds of throttles,
+//! and one that an operator has removed stays away until the file says something else of it.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::Value;
 use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject};
-use signalbox_domain::governance::change::{GovernanceChange, GovernanceState};
+use signalbox_domain::governance::change::{EpochChange, GovernanceChange, GovernanceState};
 use signalbox_domain::governance::grant::Grant;
 use signalbox_domain::governance::kill_switch::KillSwitch;
+use signalbox_domain::governance::throttle::default_rules;
 use signalbox_domain::identity::{Actor, Role};
-use signalbox_domain::ids::{ActorId, BudgetId, GrantId, TenantId};
+use signalbox_domain::ids::{ActorId, GrantId, TenantId};
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::acts::{AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Effect};
 use signalbox_ports::governance::Governance;
@@ -35,8 +37,12 @@ pub(crate) struct Applied {
     pub(crate) issued: usize,
     /// Grants revoked.
     pub(crate) revoked: usize,
-    /// True if the buckets were set.
-    pub(crate) throttles_set: bool,
+    /// Token buckets set.
+    pub(crate) throttles_set: usize,
+    /// Token buckets removed.
+    pub(crate) throttles_removed: usize,
+    /// Grants that the file names and that stay revoked.
+    pub(crate) left_revoked: usize,
     /// Budgets created or changed.
     pub(crate) budgets_put: usize,
     /// Budgets retired.
@@ -48,20 +54,27 @@ pub(crate) struct Applied {
 pub(crate) async fn apply(
     rules: &dyn Governance,
     acts: &dyn Acts,
-    config: &Config,
+    config: Option<&Config>,
     now: UnixMs,
 ) -> Result<Applied, Failure> {
     let actor = file_actor().map_err(|error| Failure::new("config-invalid", error.to_string()))?;
     let mut applied = Applied::default();
     let mut stale = 0;
+    let known = GovernanceState::fold(&rules.changes(0).await.map_err(failed)?);
+    for entry in config.iter().flat_map(|config| &config.grants) {
+        let revoked = |grant: &&Grant| grant.grant_id == entry.grant_id && grant.revoked_at_unix_ms.is_some();
+        if known.grants.iter().any(|grant| revoked(&grant)) {
+            applied.left_revoked += 1;
+            tracing::warn!(grant = %entry.grant_id, "the file names a grant that was revoked; it stays so. Give it another id");
+        }
+    }
     loop {
         let head = acts.audit_head().await.map_err(failed)?;
         let changes = rules.changes(0).await.map_err(failed)?;
         let state = GovernanceState::fold(&changes);
-        let change = planned(&state, config, &actor, now)?.into_iter().next();
-        let wish = match change {
-            Some(change) => Some(of_change(&state, change)),
-            None => of_budgets(rules, acts, config, &actor).await?,
+        let wish = match config {
+            Some(config) => next_wish(rules, acts, &state, config, &actor, now).await?,
+            None => of_default(&changes),
         };
         let Some(wish) = wish else { return Ok(applied) };
         let kind = wish.kind;
@@ -86,13 +99,53 @@ pub(crate) async fn apply(
     }
 }
 
+async fn next_wish(
+    rules: &dyn Governance,
+    acts: &dyn Acts,
+    state: &GovernanceState,
+    config: &Config,
+    actor: &ActorId,
+    now: UnixMs,
+) -> Result<Option<Wish>, Failure> {
+    if let Some(change) = planned(state, config, actor, now)?.into_iter().next() {
+        return Ok(Some(of_change(state, change)));
+    }
+    match of_throttles(state, acts, config, actor).await? {
+        Some(wish) => Ok(Some(wish)),
+        None => of_budgets(rules, acts, config, actor).await,
+    }
+}
+
+/// Without a file nothing is changed but what was never said: how fast providers may be called (THR-005).
+fn of_default(changes: &[EpochChange]) -> Option<Wish> {
+    let said = changes.iter().any(|known| {
+        matches!(
+            known.change,
+            GovernanceChange::ThrottlesSet(_)
+                | GovernanceChange::ThrottleSet(_)
+                | GovernanceChange::ThrottleRemoved { .. }
+        )
+    });
+    let rule = default_rules().into_iter().next().filter(|_| !said)?;
+    Some(Wish {
+        tenant_id: None,
+        kind: AuditKind::ThrottleSet,
+        subject: Subject::throttle(&rule.bucket_id),
+        reason: "the default".to_owned(),
+        before: None,
+        after: json(&rule),
+        effect: Effect::Change(GovernanceChange::ThrottleSet(rule)),
+    })
+}
+
 impl Applied {
     const fn count(&mut self, kind: AuditKind) {
         match kind {
             AuditKind::SwitchArmed => self.armed += 1,
             AuditKind::GrantIssued | AuditKind::GrantRenewed => self.issued += 1,
             AuditKind::GrantRevoked => self.revoked += 1,
-            AuditKind::ThrottlesSet => self.throttles_set = true,
+            AuditKind::ThrottlesSet | AuditKind::ThrottleSet => self.throttles_set += 1,
+            AuditKind::ThrottleRemoved => self.throttles_removed += 1,
             AuditKind::BudgetPut | AuditKind::BudgetToppedUp => self.budgets_put += 1,
             AuditKind::BudgetRetired => self.budgets_retired += 1,
             // The file never loosens.
@@ -150,6 +203,8 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
         },
         // The file plans no change of another kind.
         GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::ThrottleSet(_)
+        | GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::SwitchDisarmed { .. }
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::BudgetOpened(_) => Wish {
@@ -167,6 +222,50 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
     }
 }
 
+/// The next bucket that is to be set or removed. What somebody has changed or removed since the file was applied stays so until
+/// the file says something else than it did; a bucket that the file did not set is none of its business.
+async fn of_throttles(
+    state: &GovernanceState,
+    acts: &dyn Acts,
+    config: &Config,
+    actor: &ActorId,
+) -> Result<Option<Wish>, Failure> {
+    for rule in &config.throttles {
+        let before = state.buckets.iter().find(|known| known.bucket_id == rule.bucket_id);
+        let subject = Subject::throttle(&rule.bucket_id);
+        if before == Some(rule) || said_by_file(acts, &subject, actor).await? == json(rule) {
+            continue;
+        }
+        return Ok(Some(Wish {
+            tenant_id: rule.tenant_id.clone(),
+            kind: AuditKind::ThrottleSet,
+            subject,
+            reason: REASON.to_owned(),
+            before: before.and_then(json),
+            after: json(rule),
+            effect: Effect::Change(GovernanceChange::ThrottleSet(rule.clone())),
+        }));
+    }
+    let named: BTreeSet<_> = config.throttles.iter().map(|rule| &rule.bucket_id).collect();
+    for rule in state.buckets.iter().filter(|rule| !named.contains(&rule.bucket_id)) {
+        let subject = Subject::throttle(&rule.bucket_id);
+        let last = acts.last_act(&subject).await.map_err(failed)?;
+        // Before buckets had acts of their own all of them came from files.
+        if last.is_none_or(|act| act.actor.actor_id == *actor) {
+            return Ok(Some(Wish {
+                tenant_id: rule.tenant_id.clone(),
+                kind: AuditKind::ThrottleRemoved,
+                subject,
+                reason: REASON.to_owned(),
+                before: json(rule),
+                after: None,
+                effect: Effect::Change(GovernanceChange::ThrottleRemoved { bucket_id: rule.bucket_id.clone() }),
+            }));
+        }
+    }
+    Ok(None)
+}
+
 /// The next budget that is to be put or retired. What somebody has changed since the file was applied stays so until the file
 /// says something else than it did; a budget that the file did not put is none of its business.
 async fn of_budgets(
@@ -181,7 +280,7 @@ async fn of_budgets(
         if before.is_some_and(|metered| metered.budget == *budget) {
             continue;
         }
-        let said_before = said_by_file(acts, &budget.budget_id, actor).await?;
+        let said_before = said_by_file(acts, &Subject::budget(&budget.budget_id), actor).await?;
         if before.is_some() && said_before.is_some() && said_before == json(budget) {
             continue;
         }
@@ -216,9 +315,8 @@ async fn of_budgets(
 }
 
 /// The rule the file put last under an id.
-async fn said_by_file(acts: &dyn Acts, id: &BudgetId, actor: &ActorId) -> Result<Option<Value>, Failure> {
-    let mut filter =
-        AuditFilter { subject: Some(Subject::budget(id)), limit: AUDIT_ROWS_MAX, ..AuditFilter::default() };
+async fn said_by_file(acts: &dyn Acts, of: &Subject, actor: &ActorId) -> Result<Option<Value>, Failure> {
+    let mut filter = AuditFilter { subject: Some(of.clone()), limit: AUDIT_ROWS_MAX, ..AuditFilter::default() };
     let mut said = None;
     loop {
         let page = acts.audit(&filter).await.map_err(failed)?;
@@ -244,9 +342,6 @@ fn planned(
             changes.push(GovernanceChange::SwitchArmed(wanted));
         }
     }
-    if state.buckets != config.throttles {
-        changes.push(GovernanceChange::ThrottlesSet(config.throttles.clone()));
-    }
     let named: BTreeSet<_> = config.grants.iter().map(|grant| &grant.grant_id).collect();
     let gone = |grant: &&Grant| {
         grant.issued_by == *actor && grant.revoked_at_unix_ms.is_none() && !named.contains(&grant.grant_id)
@@ -257,10 +352,8 @@ fn planned(
     for (index, entry) in config.grants.iter().enumerate() {
         let wanted = entry.to_grant(actor, now);
         match state.grants.iter().find(|grant| grant.grant_id == wanted.grant_id) {
-            Some(known) if known.revoked_at_unix_ms.is_some() => {
-                let message = format!("grants[{index}]: `{}` was revoked, and stays so", wanted.grant_id);
-                return Err(Failure::usage("grant-revoked", message).next("give the grant another id"));
-            }
+            // Taken away by an operator or by a file before: a node must start all the same, and the grant stays away.
+            Some(known) if known.revoked_at_unix_ms.is_some() => {}
             Some(known) if same_grant(known, &wanted) => {}
             Some(_) | None => {
                 wanted
@@ -294,7 +387,8 @@ fn failed(error: StoreError) -> Failure {
 mod tests {
     use std::sync::Arc;
 
-    use signalbox_domain::ids::SwitchId;
+    use signalbox_domain::governance::throttle::BucketRule;
+    use signalbox_domain::ids::{BucketId, BudgetId, SwitchId};
     use signalbox_ports::clock::SystemClock;
     use signalbox_ports::memory::MemoryStore;
 
@@ -332,7 +426,7 @@ mod tests {
     }
 
     async fn applied(store: &MemoryStore, file: &str) -> Result<Applied, Failure> {
-        apply(store, store, &Config::parse(file).unwrap(), UnixMs(1_000)).await
+        apply(store, store, Some(&Config::parse(file).unwrap()), UnixMs(1_000)).await
     }
 
     async fn state(store: &MemoryStore) -> GovernanceState {
@@ -343,7 +437,7 @@ mod tests {
     async fn a_file_is_applied_once_and_the_second_time_changes_nothing() {
         let store = store();
         let first = applied(&store, FILE).await.unwrap();
-        let all = Applied { armed: 1, issued: 1, throttles_set: true, budgets_put: 1, ..Applied::default() };
+        let all = Applied { armed: 1, issued: 1, throttles_set: 1, budgets_put: 1, ..Applied::default() };
         assert_eq!(first, all);
         assert_eq!(applied(&store, FILE).await.unwrap(), Applied::default());
     }
@@ -352,8 +446,8 @@ mod tests {
     async fn an_empty_file_revokes_and_retires_but_disarms_nothing() {
         let store = store();
         applied(&store, FILE).await.unwrap();
-        let second = applied(&store, "").await.unwrap();
-        let gone = Applied { revoked: 1, throttles_set: true, budgets_retired: 1, ..Applied::default() };
+        let second = applied(&store, "throttles = []").await.unwrap();
+        let gone = Applied { revoked: 1, throttles_removed: 1, budgets_retired: 1, ..Applied::default() };
         assert_eq!(second, gone);
         let state = state(&store).await;
         assert!(state.switches.iter().all(|switch| switch.disarmed_at_unix_ms.is_none()));
@@ -377,8 +471,8 @@ mod tests {
         let store = store();
         applied(&store, FILE).await.unwrap();
         applied(&store, "").await.unwrap();
-        let refused = applied(&store, FILE).await.unwrap_err();
-        assert_eq!(refused.code, "grant-revoked");
+        let again = applied(&store, FILE).await.unwrap();
+        assert_eq!((again.issued, again.left_revoked), (0, 1), "and the node starts all the same");
         assert!(state(&store).await.grants[0].revoked_at_unix_ms.is_some());
     }
 
@@ -418,12 +512,58 @@ mod tests {
         applied(&store, &FILE.replace("limit = 100", "limit = 120")).await.unwrap();
         assert_eq!(store.budgets().await.unwrap()[0].budget.limit.0, 120_000_000);
         // What the file put last it may take back; the operator's is not its own.
-        assert_eq!(applied(&store, "").await.unwrap().budgets_retired, 1);
+        assert_eq!(applied(&store, "throttles = []").await.unwrap().budgets_retired, 1);
         assert_eq!(store.budgets().await.unwrap().len(), 1);
         let acts = store.audit(&AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
         let head = store.audit_head().await.unwrap();
         assert!(signalbox_domain::governance::audit::verify_audit(&acts, Some(head)).ok);
         assert_eq!(acts[0].kind, "switch-armed");
+    }
+
+    #[tokio::test]
+    async fn a_throttle_that_an_operator_has_changed_or_removed_stays_so_until_the_file_says_something_new() {
+        let store = store();
+        applied(&store, FILE).await.unwrap();
+        let by_olga = async |change: GovernanceChange, kind, id: &str| {
+            let act = Act {
+                expected_seq: store.audit_head().await.unwrap().seq,
+                expected_epoch: store.epoch().await.unwrap().1,
+                tenant_id: None,
+                actor: Actor { actor_id: ActorId::new("olga").unwrap(), role: Role::PlatformOperator },
+                kind,
+                subject: Subject::throttle(&id),
+                body: AuditBody::default(),
+                effect: Effect::Change(change),
+            };
+            assert!(matches!(store.act(act).await.unwrap(), Acted::Done(_)));
+        };
+        let rule = state(&store).await.buckets[0].clone();
+        let own = BucketRule { bucket_id: BucketId::new("own").unwrap(), ..rule.clone() };
+        by_olga(GovernanceChange::ThrottleSet(own), AuditKind::ThrottleSet, "own").await;
+        let removed = GovernanceChange::ThrottleRemoved { bucket_id: rule.bucket_id.clone() };
+        by_olga(removed, AuditKind::ThrottleRemoved, "all").await;
+        assert_eq!(applied(&store, FILE).await.unwrap(), Applied::default());
+        assert_eq!(state(&store).await.buckets.len(), 1, "the operator's own");
+        let again = applied(&store, &FILE.replace("capacity = 2", "capacity = 3")).await.unwrap();
+        assert_eq!(again, Applied { throttles_set: 1, ..Applied::default() });
+        // What the file set last it may take back; the operator's is not its own.
+        applied(&store, "throttles = []").await.unwrap();
+        let left = state(&store).await.buckets;
+        assert_eq!(left.iter().map(|rule| rule.bucket_id.as_str()).collect::<Vec<_>>(), ["own"]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_says_nothing_of_throttles_sets_the_one_for_each_provider() {
+        let store = store();
+        assert_eq!(applied(&store, "").await.unwrap(), Applied { throttles_set: 1, ..Applied::default() });
+        assert_eq!(state(&store).await.buckets, signalbox_domain::governance::throttle::default_rules());
+        assert_eq!(applied(&store, "").await.unwrap(), Applied::default());
+        // The same without any file, once, and with nothing else changed.
+        let bare = self::store();
+        let none = async || apply(&bare, &bare, None, UnixMs(1_000)).await.unwrap();
+        assert_eq!(none().await, Applied { throttles_set: 1, ..Applied::default() });
+        assert_eq!(none().await, Applied::default());
+        assert_eq!(apply(&store, &store, None, UnixMs(1_000)).await.unwrap(), Applied::default());
     }
 
     #[tokio::test]

@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use signalbox_domain::governance::budgeting::BudgetDenial;
+use signalbox_domain::governance::grant::GrantError;
+use signalbox_domain::governance::granting::GrantDenial;
 use signalbox_domain::governance::kill_switch::SwitchError;
 use signalbox_domain::governance::switching::SwitchDenial;
+use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::invocation::Gap;
 use signalbox_domain::redact::redact_text;
 use signalbox_domain::run::decide::Denial;
@@ -45,6 +48,12 @@ const BY_CODE: &[(&str, Code, u16)] = &[
     ("switch-id-conflict", Code::AlreadyExists, 409),
     ("budget-id-conflict", Code::AlreadyExists, 409),
     ("budget-exists", Code::AlreadyExists, 409),
+    ("grant-id-conflict", Code::AlreadyExists, 409),
+    ("throttle-id-conflict", Code::AlreadyExists, 409),
+    ("throttle-exists", Code::AlreadyExists, 409),
+    // GRA-007, GRA-010.
+    ("ttl-too-long", Code::InvalidArgument, 422),
+    ("rationale-required", Code::InvalidArgument, 422),
     // KIL-007: whoever manages must say why.
     ("reason-required", Code::InvalidArgument, 422),
     ("json-too-large", Code::ResourceExhausted, 413),
@@ -184,6 +193,8 @@ impl From<ApiError> for Refusal {
             ApiError::Denied(denial) => of_denial(refusal, &denial),
             ApiError::Switch(denial) => switch_details(refusal, &denial),
             ApiError::Budget(denial) => budget_details(refusal, &denial),
+            ApiError::Grant(denial) => grant_details(refusal, &denial),
+            ApiError::Throttle(denial) => throttle_details(refusal, &denial),
             ApiError::Replay(_) => refusal.with(DETAIL_FIELD, "at_seq"),
             ApiError::Filter(error) => refusal.with(DETAIL_FIELD, error.field()),
             ApiError::JournalCorrupt { run_id, seq, .. } => {
@@ -263,6 +274,48 @@ fn budget_details(refusal: Refusal, denial: &BudgetDenial) -> Refusal {
             refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
         }
         BudgetDenial::NotAuthorized(_) | BudgetDenial::TooMany => refusal,
+    }
+}
+
+fn throttle_details(refusal: Refusal, denial: &ThrottleDenial) -> Refusal {
+    match denial {
+        ThrottleDenial::Senseless(_) | ThrottleDenial::UnknownTarget(..) => refusal.with(DETAIL_FIELD, "rule_json"),
+        ThrottleDenial::TwoTenants => refusal.with(DETAIL_FIELD, "tenant_id"),
+        ThrottleDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
+        ThrottleDenial::NoSuchThrottle(id) => refusal.with("bucketId", id.as_str()),
+        ThrottleDenial::Exists(id) | ThrottleDenial::IdTaken(id) => refusal.with("bucketId", id.as_str()),
+        ThrottleDenial::StaleRevision { expected, actual } => {
+            refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
+        }
+        ThrottleDenial::NotAuthorized(_) | ThrottleDenial::TooMany => refusal,
+    }
+}
+
+fn grant_details(refusal: Refusal, denial: &GrantDenial) -> Refusal {
+    match denial {
+        GrantDenial::Senseless(error) => match error {
+            GrantError::RationaleRequired => refusal.with(DETAIL_FIELD, "rationale"),
+            GrantError::TtlTooLong { .. } => refusal.with(DETAIL_FIELD, "expires_at_unix_ms"),
+            GrantError::AuditRequired => refusal.with(DETAIL_FIELD, "audit_event_id"),
+            GrantError::Revoked | GrantError::ExpiredTooLong => refusal,
+            GrantError::BadToolRange(_) => refusal.with(DETAIL_FIELD, "grant_json.toolRange"),
+            GrantError::BadScopeKey => refusal.with(DETAIL_FIELD, "grant_json.scopeKey"),
+            GrantError::BadBound { field, .. } => refusal.with(DETAIL_FIELD, format!("grant_json.constraints.{field}")),
+            GrantError::DelegableTooWide(field) => refusal.with(DETAIL_FIELD, format!("grant_json.delegable.{field}")),
+        },
+        GrantDenial::BadScopeKey(_) => refusal.with(DETAIL_FIELD, "grant_json.scopeKey"),
+        GrantDenial::UnknownTool(_) => refusal.with(DETAIL_FIELD, "grant_json.toolId"),
+        GrantDenial::ExpiresTooEarly => refusal.with(DETAIL_FIELD, "expires_at_unix_ms"),
+        GrantDenial::BadReason(field) => refusal.with(DETAIL_FIELD, *field),
+        GrantDenial::NoSuchGrant(id) => refusal.with("grantId", id.as_str()),
+        GrantDenial::IdTaken(id) => refusal.with("grantId", id.as_str()),
+        GrantDenial::AlreadyRenewed { old, new } => {
+            refusal.with("grantId", old.as_str()).with("renewedAsGrantId", new.as_str())
+        }
+        GrantDenial::StaleRevision { expected, actual } => {
+            refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
+        }
+        GrantDenial::NotAuthorized(_) | GrantDenial::TooMany => refusal,
     }
 }
 
@@ -384,11 +437,13 @@ fn retry_after(refusal: &Refusal) -> Option<Duration> {
 
 // The type and name of what a refusal is about, the most precise first.
 fn subject(refusal: &Refusal) -> (&'static str, String) {
-    const KINDS: [(&str, &str); 7] = [
+    const KINDS: [(&str, &str); 9] = [
         ("callId", "signalbox.v1.Call"),
         ("approvalId", "signalbox.v1.Approval"),
         ("switchId", "signalbox.v1.KillSwitch"),
         ("budgetId", "signalbox.v1.Budget"),
+        ("grantId", "signalbox.v1.Grant"),
+        ("bucketId", "signalbox.v1.Throttle"),
         ("keyId", "signalbox.v1.ApiKey"),
         ("commandId", "signalbox.v1.Command"),
         ("runId", "signalbox.v1.Run"),

@@ -7,12 +7,15 @@ use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
 use signalbox_domain::governance::budget::{BudgetVerdict, MeteredBudget};
 use signalbox_domain::governance::budgeting::{self, BudgetDenial, Expected, Putting};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange, GovernanceState};
+use signalbox_domain::governance::granting::{self, IssueGrant, Issuing, RenewGrant, Revoking};
 use signalbox_domain::governance::switching::{self, ArmSwitch, Arming, Operator, SwitchDenial};
-use signalbox_domain::ids::{BudgetId, SwitchId};
+use signalbox_domain::governance::throttling::{self, Setting, ThrottleDenial};
+use signalbox_domain::ids::{BucketId, BudgetId, GrantId, SwitchId};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::time::UnixMs;
 use signalbox_runtime::{
-    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, PutBudget, SwitchStanding,
+    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, PutBudget,
+    Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding,
 };
 
 use crate::api::{ApiError, Caller, GovernanceApi};
@@ -36,6 +39,16 @@ impl FakeGovernance {
 
 fn operator(caller: &Caller) -> Operator<'_> {
     Operator { tenant_id: &caller.tenant_id, actor: &caller.actor }
+}
+
+fn kept(state: &mut GovernanceState, issuing: Issuing) -> (GrantStanding, bool) {
+    let (grant, replayed) = match issuing {
+        Issuing::Issue(grant) => (grant, false),
+        Issuing::Already(grant) => (grant, true),
+    };
+    let epoch = state.epoch + 1;
+    state.apply(&EpochChange { epoch, at_unix_ms: NOW, change: GovernanceChange::GrantIssued(grant.clone()) });
+    (GrantStanding { state: grant.standing(NOW), grant, revision: 1 }, replayed)
 }
 
 #[async_trait]
@@ -153,6 +166,95 @@ impl GovernanceApi for FakeGovernance {
     }
     async fn budget_history(&self, _: &Caller, _: &BudgetId, _: usize) -> Result<BudgetHistory, ApiError> {
         Ok(BudgetHistory::default())
+    }
+    async fn issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError> {
+        let mut state = self.state.lock().unwrap();
+        let issuing = granting::issue(order, "audit/1".to_owned(), operator(caller), &state, NOW)?;
+        Ok(kept(&mut state, issuing))
+    }
+    async fn renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError> {
+        let mut state = self.state.lock().unwrap();
+        let issuing = granting::renew(order, "audit/1".to_owned(), 1, operator(caller), &state, NOW)?;
+        Ok(kept(&mut state, issuing))
+    }
+    async fn revoke_grant(
+        &self,
+        caller: &Caller,
+        id: &GrantId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<RevokedGrant, ApiError> {
+        let revoking = {
+            let mut state = self.state.lock().unwrap();
+            let revoking = granting::revoke(id, reason, expected, 1, operator(caller), &state)?;
+            let change = GovernanceChange::GrantRevoked { grant_id: id.clone(), at_unix_ms: NOW };
+            let epoch = state.epoch + 1;
+            state.apply(&EpochChange { epoch, at_unix_ms: NOW, change });
+            revoking
+        };
+        let revoked = match &revoking {
+            Revoking::Already => Vec::new(),
+            Revoking::Revoke(line) => line.iter().map(|grant| grant.grant_id.clone()).collect(),
+        };
+        Ok(RevokedGrant {
+            standing: self.grant(caller, id).await?,
+            already: revoking == Revoking::Already,
+            revoked,
+            epoch: 1,
+            applied_after: std::time::Duration::ZERO,
+        })
+    }
+    async fn grant(&self, caller: &Caller, id: &GrantId) -> Result<GrantStanding, ApiError> {
+        let state = self.state.lock().unwrap();
+        let grant = granting::seen(id, operator(caller), &state)?.clone();
+        Ok(GrantStanding { state: grant.standing(NOW), grant, revision: 1 })
+    }
+    async fn grants(&self, caller: &Caller, _: &GrantFilter) -> Result<Vec<GrantStanding>, ApiError> {
+        let state = self.state.lock().unwrap();
+        let seen = state.grants.iter().filter(|grant| granting::may_see(operator(caller), grant)).cloned();
+        Ok(seen.map(|grant| GrantStanding { state: grant.standing(NOW), grant, revision: 1 }).collect())
+    }
+    fn revocations(&self) -> Revocations {
+        Revocations::default()
+    }
+    async fn set_throttle(&self, caller: &Caller, wish: SetThrottle) -> Result<(ThrottleStanding, bool), ApiError> {
+        let mut state = self.state.lock().unwrap();
+        let SetThrottle { rule, reach, reason, expected } = wish;
+        let known = state.buckets.iter().find(|known| known.bucket_id == rule.bucket_id);
+        let known = known.map(|rule| throttling::Known { rule, revision: 1 });
+        let id = rule.bucket_id.clone();
+        let count = state.buckets.len();
+        let setting = throttling::set(rule, reach, &reason, expected, operator(caller), known, count)?;
+        let unchanged = setting == Setting::Unchanged;
+        if let Setting::Set(rule) = setting {
+            let change = GovernanceChange::ThrottleSet(rule);
+            let epoch = state.epoch + 1;
+            state.apply(&EpochChange { epoch, at_unix_ms: NOW, change });
+        }
+        let rule = state.buckets.iter().find(|known| known.bucket_id == id).unwrap().clone();
+        Ok((ThrottleStanding { rule, revision: 1 }, unchanged))
+    }
+    async fn remove_throttle(
+        &self,
+        caller: &Caller,
+        id: &BucketId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<ThrottleStanding, ApiError> {
+        let standing = self.throttle(caller, id).await?;
+        let known = throttling::Known { rule: &standing.rule, revision: standing.revision };
+        throttling::remove(reason, expected, operator(caller), known)?;
+        self.state.lock().unwrap().buckets.retain(|known| known.bucket_id != *id);
+        Ok(standing)
+    }
+    async fn throttle(&self, caller: &Caller, id: &BucketId) -> Result<ThrottleStanding, ApiError> {
+        let known = self.throttles(caller).await?.into_iter().find(|known| known.rule.bucket_id == *id);
+        known.ok_or_else(|| ThrottleDenial::NoSuchThrottle(id.to_string()).into())
+    }
+    async fn throttles(&self, caller: &Caller) -> Result<Vec<ThrottleStanding>, ApiError> {
+        let state = self.state.lock().unwrap();
+        let seen = state.buckets.iter().filter(|rule| throttling::may_see(operator(caller), rule));
+        Ok(seen.map(|rule| ThrottleStanding { rule: rule.clone(), revision: 1 }).collect())
     }
     async fn audit(
         &self,

@@ -87,6 +87,8 @@ fn rule(rate: RequestRate) -> Result<BucketRule, RateError> {
         tool_id: None,
         user_id: None,
         provider_id: None,
+        agent_id: None,
+        per: Vec::new(),
         capacity: Micros::units(rate.burst.into()),
         refill_per_second: Micros::units(rate.per_second.into()),
     };

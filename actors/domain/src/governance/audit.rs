@@ -41,6 +41,10 @@ pub enum AuditKind {
     GrantRevoked,
     /// The rules of all token buckets were set.
     ThrottlesSet,
+    /// The rule of one token bucket was set.
+    ThrottleSet,
+    /// The rule of one token bucket was removed.
+    ThrottleRemoved,
 }
 
 impl AuditKind {
@@ -57,6 +61,8 @@ impl AuditKind {
             Self::GrantRenewed => "grant-renewed",
             Self::GrantRevoked => "grant-revoked",
             Self::ThrottlesSet => "throttles-set",
+            Self::ThrottleSet => "throttle-set",
+            Self::ThrottleRemoved => "throttle-removed",
         }
     }
 }
@@ -82,6 +88,10 @@ impl Subject {
     /// The rules of all token buckets: they are set together.
     pub fn throttles() -> Self {
         Self("throttles:all".to_owned())
+    }
+    /// The rule of one token bucket.
+    pub fn throttle(id: &impl fmt::Display) -> Self {
+        Self(format!("throttle:{id}"))
     }
     /// One that lies in a store or an export.
     pub fn stored(text: impl Into<String>) -> Self {

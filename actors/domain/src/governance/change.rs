@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::governance::budget::{self, Budget};
-use crate::governance::grant::{Grant, GrantScope};
+use crate::governance::grant::{Grant, GrantScope, line_of};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
-use crate::governance::throttle::BucketRule;
-use crate::ids::{ActorId, GrantId, RunId, SwitchId};
+use crate::governance::throttle::{self, BucketRule};
+use crate::ids::{ActorId, BucketId, GrantId, RunId, SwitchId};
 use crate::time::UnixMs;
 
 /// One change, in the order of epochs.
@@ -26,7 +26,7 @@ pub enum GovernanceChange {
     },
     /// A shared grant was issued.
     GrantIssued(Grant),
-    /// A shared grant was revoked.
+    /// A shared grant was revoked, with those that a renewal has tied to it.
     GrantRevoked {
         /// Which.
         grant_id: GrantId,
@@ -35,6 +35,13 @@ pub enum GovernanceChange {
     },
     /// The rules of all buckets were set.
     ThrottlesSet(Vec<BucketRule>),
+    /// A rule of token buckets was set, in place of the one under its id.
+    ThrottleSet(BucketRule),
+    /// A rule of token buckets was removed.
+    ThrottleRemoved {
+        /// Which.
+        bucket_id: BucketId,
+    },
     /// A budget came into force. Its limit stands on its meter; that it exists at all is what calls in the making must
     /// hear of, or they would be admitted without a reservation on it.
     BudgetOpened(Budget),
@@ -116,11 +123,17 @@ impl GovernanceState {
                 put(&mut self.grants, grant, |known| known.grant_id == grant.grant_id);
             }
             GovernanceChange::GrantRevoked { grant_id, at_unix_ms } => {
-                if let Some(grant) = self.grants.iter_mut().find(|known| &known.grant_id == grant_id) {
-                    grant.revoked_at_unix_ms.get_or_insert(*at_unix_ms);
+                for at in line_of(&self.grants, grant_id) {
+                    self.grants[at].revoked_at_unix_ms.get_or_insert(*at_unix_ms);
                 }
             }
             GovernanceChange::ThrottlesSet(rules) => self.buckets.clone_from(rules),
+            GovernanceChange::ThrottleSet(rule) => {
+                put(&mut self.buckets, rule, |known| known.bucket_id == rule.bucket_id);
+            }
+            GovernanceChange::ThrottleRemoved { bucket_id } => {
+                self.buckets.retain(|known| known.bucket_id != *bucket_id);
+            }
             // Budgets in force are read with their figures, not folded.
             GovernanceChange::BudgetOpened(_) => {}
             GovernanceChange::SwitchDisarmProposed(proposal) => {
@@ -153,7 +166,9 @@ pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
                     GrantScope::PerSession | GrantScope::PerPipelineInstance | GrantScope::PerTenant => true,
                 }
         }
-        GovernanceChange::SwitchDisarmProposed(_) => false,
+        GovernanceChange::ThrottleSet(rule) => throttle::applies(rule, target),
+        // A bucket that is gone holds nobody up.
+        GovernanceChange::ThrottleRemoved { .. } | GovernanceChange::SwitchDisarmProposed(_) => false,
         // These name only an id, or replace rules that are not known here.
         GovernanceChange::SwitchDisarmed { .. }
         | GovernanceChange::GrantRevoked { .. }

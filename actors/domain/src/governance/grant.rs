@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::version::{range_matches, range_parses};
+use crate::governance::bounds;
 use crate::ids::{ActorId, GrantId, RunId, SecretId, TenantId, ToolId};
 use crate::quantity::Micros;
 use crate::time::UnixMs;
@@ -28,6 +29,17 @@ pub enum GrantScope {
 }
 
 impl GrantScope {
+    /// The wire string.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PerRun => "per-run",
+            Self::PerPipelineInstance => "per-pipeline-instance",
+            Self::PerSession => "per-session",
+            Self::PerUser => "per-user",
+            Self::PerTenant => "per-tenant",
+        }
+    }
+
     /// All five, from the most specific to the least.
     pub const ALL: [Self; 5] =
         [Self::PerRun, Self::PerPipelineInstance, Self::PerSession, Self::PerUser, Self::PerTenant];
@@ -119,6 +131,9 @@ pub struct Grant {
     pub rationale: String,
     /// Names the record of its issue.
     pub audit_event_id: String,
+    /// The grant that this one continues (GRA-011).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewed_from_grant_id: Option<GrantId>,
 }
 
 /// What a grant is looked up for.
@@ -237,6 +252,17 @@ impl Grant {
         rank(self).cmp(&rank(other)).then_with(|| other.grant_id.cmp(&self.grant_id)).is_gt()
     }
 
+    /// Where it stands: `live`, `expired` or `revoked`.
+    pub fn standing(&self, now: UnixMs) -> &'static str {
+        if self.revoked_at_unix_ms.is_some() {
+            "revoked"
+        } else if self.is_expired(now) {
+            "expired"
+        } else {
+            "live"
+        }
+    }
+
     /// Checks that the grant makes sense before it is issued (GRA-006, GRA-007).
     ///
     /// # Errors
@@ -261,6 +287,11 @@ impl Grant {
             if self.expires_at_unix_ms.is_none_or(|end| end > last) {
                 return Err(GrantError::TtlTooLong { seconds_max: ttl });
             }
+        }
+        bounds::check(&self.constraints)?;
+        if let Some(delegable) = &self.delegable {
+            bounds::check(delegable)?;
+            bounds::within(delegable, &self.constraints).map_err(GrantError::DelegableTooWide)?;
         }
         Ok(())
     }
@@ -287,6 +318,17 @@ pub enum GrantError {
         /// The longest life.
         seconds_max: i64,
     },
+    /// A bound that nothing could keep to, or that bounds nothing.
+    #[error("the bound `{field}` {problem}")]
+    BadBound {
+        /// Which.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// More could be handed on than may be used: the second bound lies inside the first.
+    #[error("`delegable.{0}` allows what `constraints.{0}` does not; hand on a part of it")]
+    DelegableTooWide(&'static str),
     /// A revoked grant stays revoked.
     #[error("the grant was revoked; issue a new one")]
     Revoked,
@@ -304,6 +346,8 @@ impl GrantError {
             Self::BadToolRange(_) => "tool-range-invalid",
             Self::BadScopeKey => "scope-key-invalid",
             Self::TtlTooLong { .. } => "ttl-too-long",
+            Self::BadBound { .. } => "grant-bound-invalid",
+            Self::DelegableTooWide(_) => "grant-delegable-too-wide",
             Self::Revoked => "grant-revoked",
             Self::ExpiredTooLong => "grant-expired",
         }
@@ -325,21 +369,12 @@ pub struct Renewal {
     pub audit_event_id: String,
 }
 
-/// A renewed grant, beside the id of the one it continues (GRA-011).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RenewedGrant {
-    /// The new grant.
-    pub grant: Grant,
-    /// The one before.
-    pub renewed_from_grant_id: GrantId,
-}
-
 /// Makes a new grant that continues an old one (GRA-010, GRA-011).
 ///
 /// # Errors
 /// A renewal without rationale or record, of a revoked grant, of one that expired more than 24 hours ago, or for longer
 /// than its scope allows.
-pub fn renew_grant(old: &Grant, renewal: Renewal, now: UnixMs) -> Result<RenewedGrant, GrantError> {
+pub fn renew_grant(old: &Grant, renewal: Renewal, now: UnixMs) -> Result<Grant, GrantError> {
     let grant = Grant {
         grant_id: renewal.grant_id,
         issued_by: renewal.issued_by,
@@ -348,6 +383,7 @@ pub fn renew_grant(old: &Grant, renewal: Renewal, now: UnixMs) -> Result<Renewed
         revoked_at_unix_ms: None,
         rationale: renewal.rationale,
         audit_event_id: renewal.audit_event_id,
+        renewed_from_grant_id: Some(old.grant_id.clone()),
         ..old.clone()
     };
     grant.validate()?;
@@ -357,5 +393,24 @@ pub fn renew_grant(old: &Grant, renewal: Renewal, now: UnixMs) -> Result<Renewed
     if old.expires_at_unix_ms.is_some_and(|end| now.since(end) > RENEWAL_WINDOW_MS) {
         return Err(GrantError::ExpiredTooLong);
     }
-    Ok(RenewedGrant { grant, renewed_from_grant_id: old.grant_id.clone() })
+    Ok(grant)
+}
+
+/// The places of the grants that a renewal has tied to this one, itself among them: what it continues, and what continues it.
+/// They are revoked together, or a renewed grant would fall back on the one before it.
+pub fn line_of(grants: &[Grant], grant_id: &GrantId) -> Vec<usize> {
+    let mut line: Vec<usize> = (0..grants.len()).filter(|at| grants[*at].grant_id == *grant_id).collect();
+    let mut seen = 0;
+    while let Some(&at) = line.get(seen) {
+        seen += 1;
+        let own = &grants[at];
+        let is_next = |other: &Grant| {
+            own.renewed_from_grant_id.as_ref() == Some(&other.grant_id)
+                || other.renewed_from_grant_id.as_ref() == Some(&own.grant_id)
+        };
+        let next = (0..grants.len()).filter(|at| !line.contains(at) && is_next(&grants[*at]));
+        let next: Vec<usize> = next.collect();
+        line.extend(next);
+    }
+    line
 }

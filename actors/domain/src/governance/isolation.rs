@@ -240,13 +240,13 @@ fn check_path(path: &str, bound: Option<&[String]>) -> Result<(), IsolationDenia
     if fits { Ok(()) } else { Err(IsolationDenial::PathNotAllowed { path: quoted(path) }) }
 }
 
-fn climbs(path: &str) -> bool {
+pub(super) fn climbs(path: &str) -> bool {
     path.split(['/', '\\']).any(|part| part == "..")
 }
 
 /// True if one of the entries is the path itself or a folder above it. Whole names are compared, so `/data` does not
 /// allow `/database`.
-fn is_within(path: &str, entries: &[String]) -> bool {
+pub(super) fn is_within(path: &str, entries: &[String]) -> bool {
     fn names(path: &str) -> impl Iterator<Item = &str> {
         path.split('/').filter(|name| !name.is_empty() && *name != ".")
     }

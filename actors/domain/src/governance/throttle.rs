@@ -15,7 +15,54 @@ pub const PROVIDER_REFILL_PER_SECOND_DEFAULT: Micros = Micros::units(10);
 /// Longest wait that is ever told, in seconds: a day.
 pub const RETRY_AFTER_SECONDS_MAX: u64 = 86_400;
 
-/// The rule of a bucket. A call takes from every bucket whose named attributes all equal its own (THR-005).
+/// Most a bucket may hold and most that may come back per second, in tokens: beyond it nothing is slowed.
+pub const TOKENS_MAX: Micros = Micros::units(1_000_000_000);
+
+/// What a rule may keep a bucket for each of (THR-005).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyKind {
+    /// Each tenant.
+    Tenant,
+    /// Each user of each tenant.
+    User,
+    /// Each agent.
+    Agent,
+    /// Each tool.
+    Tool,
+    /// Each provider; a call to none takes nothing.
+    Provider,
+}
+
+impl KeyKind {
+    /// All five.
+    pub const ALL: [Self; 5] = [Self::Tenant, Self::User, Self::Agent, Self::Tool, Self::Provider];
+
+    /// The wire string.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::User => "user",
+            Self::Agent => "agent",
+            Self::Tool => "tool",
+            Self::Provider => "provider",
+        }
+    }
+}
+
+/// One bucket of a rule: the rule's own, or the one it keeps for these values.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BucketKey {
+    /// The rule.
+    pub bucket_id: BucketId,
+    /// The values of what it keeps one for each of, in the order it names them; a user stands behind its tenant.
+    pub of: Vec<String>,
+}
+
+/// The rule of a bucket, or of one bucket for each of something. A call takes from every rule whose named attributes all equal
+/// its own (THR-005). A rule that names no tenant is platform-wide: what it keeps is shared by all, unless it keeps one for
+/// each tenant or user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BucketRule {
@@ -33,6 +80,12 @@ pub struct BucketRule {
     /// Only calls to this provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// Only calls of this agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
+    /// One bucket for each of these together, such as for each tool of each tenant; empty: one for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub per: Vec<KeyKind>,
     /// Most tokens it holds.
     pub capacity: Micros,
     /// Tokens that come back per second.
@@ -59,21 +112,18 @@ pub struct Throttled {
     pub retry_after_seconds: u64,
 }
 
-/// A place in the queue: the tokens are already taken, and there when the time has come (ADM-018).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ticket {
-    /// When the call may go without asking again, on the clock the buckets are kept on.
-    pub due_ms: i64,
-    /// The wait as it is told to the caller.
-    pub throttled: Throttled,
-}
-
 /// Why a rule makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BucketError {
     /// No call would ever fit in.
     #[error("`capacity` must be at least 1, or no call ever passes")]
     TooSmall,
+    /// More than can be meant.
+    #[error("`{0}` may be at most {TOKENS_MAX}")]
+    TooLarge(&'static str),
+    /// The same kind twice.
+    #[error("`per` names `{}` twice", .0.as_str())]
+    KeyTwice(KeyKind),
     /// It would never fill again.
     #[error("`refillPerSecond` must be above 0, or the bucket never fills again")]
     NoRefill,
@@ -84,6 +134,8 @@ impl BucketError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::TooSmall => "bucket-too-small",
+            Self::TooLarge(_) => "bucket-too-large",
+            Self::KeyTwice(_) => "bucket-key-twice",
             Self::NoRefill => "bucket-no-refill",
         }
     }
@@ -101,6 +153,15 @@ impl BucketRule {
         if self.refill_per_second <= Micros::ZERO {
             return Err(BucketError::NoRefill);
         }
+        if self.capacity > TOKENS_MAX {
+            return Err(BucketError::TooLarge("capacity"));
+        }
+        if self.refill_per_second > TOKENS_MAX {
+            return Err(BucketError::TooLarge("refillPerSecond"));
+        }
+        if let Some((_, kind)) = self.per.iter().enumerate().find(|(at, kind)| self.per[..*at].contains(kind)) {
+            return Err(BucketError::KeyTwice(*kind));
+        }
         Ok(())
     }
 }
@@ -111,7 +172,37 @@ pub fn applies(rule: &BucketRule, target: &Target) -> bool {
     fits(rule.tenant_id.as_ref().map(TenantId::as_str), Some(target.tenant_id.as_str()))
         && fits(rule.tool_id.as_deref(), Some(target.tool_id.as_str()))
         && fits(rule.user_id.as_deref(), Some(target.user_id.as_str()))
+        && fits(rule.agent_id.as_deref(), Some(target.agent_id.as_str()))
         && fits(rule.provider_id.as_deref(), target.provider_id.as_ref().map(ProviderId::as_str))
+        && (target.provider_id.is_some() || !rule.per.contains(&KeyKind::Provider))
+}
+
+/// The bucket of a rule that a call with this target takes from; `None` if the rule does not apply to it.
+pub fn key_of(rule: &BucketRule, target: &Target) -> Option<BucketKey> {
+    let value = |kind: &KeyKind| match kind {
+        KeyKind::Tenant => target.tenant_id.to_string(),
+        KeyKind::User => format!("{}/{}", target.tenant_id, target.user_id),
+        KeyKind::Agent => target.agent_id.to_string(),
+        KeyKind::Tool => target.tool_id.to_string(),
+        KeyKind::Provider => target.provider_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+    };
+    applies(rule, target)
+        .then(|| BucketKey { bucket_id: rule.bucket_id.clone(), of: rule.per.iter().map(value).collect() })
+}
+
+/// What there is if nothing else is configured: a bucket for each provider (THR-005).
+pub fn default_rules() -> Vec<BucketRule> {
+    vec![BucketRule {
+        bucket_id: BucketId::constant("provider"),
+        tenant_id: None,
+        tool_id: None,
+        user_id: None,
+        provider_id: None,
+        agent_id: None,
+        per: vec![KeyKind::Provider],
+        capacity: PROVIDER_CAPACITY_DEFAULT,
+        refill_per_second: PROVIDER_REFILL_PER_SECOND_DEFAULT,
+    }]
 }
 
 /// A bucket that has just been set up: full (THR-004).
@@ -155,15 +246,6 @@ pub fn take_all(pairs: &mut [(&BucketRule, &mut Bucket)], n: Micros, now_ms: i64
     }
 }
 
-/// Takes `n` tokens from every bucket now, on credit if they are not there, and says when the credit is paid back. So
-/// those who wait are served in the order they came, and each wakes once (ADM-018). A call that gives up its place
-/// returns the tokens with [`give_back`].
-pub fn take_ticket(pairs: &mut [(&BucketRule, &mut Bucket)], n: Micros, now_ms: i64) -> Option<Ticket> {
-    let wait = longest_wait(pairs, n, now_ms);
-    take(pairs, n);
-    wait.map(|(wait_ms, throttled)| Ticket { due_ms: now_ms.saturating_add(wait_ms), throttled })
-}
-
 /// Returns `n` tokens to every bucket: the call they were taken for was not made.
 pub fn give_back(pairs: &mut [(&BucketRule, &mut Bucket)], n: Micros) {
     for (rule, bucket) in pairs {
@@ -190,13 +272,17 @@ fn longest_wait(pairs: &mut [(&BucketRule, &mut Bucket)], n: Micros, now_ms: i64
             longest = Some((wait_ms, rule));
         }
     }
-    longest.map(|(wait_ms, rule)| {
-        let seconds = u64::try_from(wait_ms).unwrap_or(0).div_ceil(1_000).clamp(1, RETRY_AFTER_SECONDS_MAX);
-        (wait_ms, Throttled { bucket_id: rule.bucket_id.clone(), retry_after_seconds: seconds })
-    })
+    longest.map(|(wait_ms, rule)| (wait_ms, throttled(rule, wait_ms)))
 }
 
-fn wait_ms(rule: &BucketRule, missing: Micros) -> i64 {
+/// The wait as it is told (THR-003).
+pub(super) fn throttled(rule: &BucketRule, wait_ms: i64) -> Throttled {
+    let seconds = u64::try_from(wait_ms).unwrap_or(0).div_ceil(1_000).clamp(1, RETRY_AFTER_SECONDS_MAX);
+    Throttled { bucket_id: rule.bucket_id.clone(), retry_after_seconds: seconds }
+}
+
+/// How long the bucket takes to gain so many tokens, in milliseconds.
+pub(super) fn wait_ms(rule: &BucketRule, missing: Micros) -> i64 {
     let per_second = i128::from(rule.refill_per_second.0.max(1));
     let wait = (i128::from(missing.0) * 1_000 + per_second - 1) / per_second;
     i64::try_from(wait).unwrap_or(i64::MAX)

@@ -17,6 +17,7 @@ pub mod export;
 pub mod ledger;
 pub mod plan;
 pub mod progress;
+pub mod recheck;
 pub mod replay;
 pub mod sealed;
 pub mod settle;

@@ -459,5 +459,6 @@ fn mint(submitted: &RunSubmitted, tool: &ToolId, now: UnixMs) -> Option<Grant> {
         revoked_at_unix_ms: None,
         rationale: "planned by the submission; bounded by the catalog".to_owned(),
         audit_event_id: format!("{}/1", submitted.run_id),
+        renewed_from_grant_id: None,
     })
 }

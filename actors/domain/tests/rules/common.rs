@@ -108,5 +108,6 @@ pub(crate) fn grant(id: &str, scope: GrantScope) -> Grant {
         revoked_at_unix_ms: None,
         rationale: "needed".to_owned(),
         audit_event_id: "audit-1".to_owned(),
+        renewed_from_grant_id: None,
     }
 }

@@ -565,6 +565,8 @@ proptest! {
             | GovernanceChange::GrantRevoked { .. }
             | GovernanceChange::ThrottlesSet(_)
             | GovernanceChange::SwitchDisarmProposed(_)
+            | GovernanceChange::ThrottleSet(_)
+            | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::BudgetOpened(_) => String::new(),
         };
         let fresh = !changes.iter().any(|old| id(&old.change) == id(&change));

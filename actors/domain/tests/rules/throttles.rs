@@ -1,8 +1,9 @@
 //! Token buckets (THR, ADM-018).
 
 use proptest::prelude::*;
+use signalbox_domain::governance::target::Target;
 use signalbox_domain::governance::throttle::{
-    Bucket, BucketRule, TOKENS_PER_CALL, applies, fresh, give_back, refill, take_all, take_ticket,
+    Bucket, BucketRule, KeyKind, TOKENS_PER_CALL, applies, default_rules, fresh, give_back, key_of, refill, take_all,
 };
 use signalbox_domain::ids::BucketId;
 use signalbox_domain::quantity::Micros;
@@ -16,6 +17,8 @@ fn rule(id: &str, capacity: Micros, refill_per_second: Micros) -> BucketRule {
         tool_id: None,
         user_id: None,
         provider_id: None,
+        agent_id: None,
+        per: Vec::new(),
         capacity,
         refill_per_second,
     }
@@ -55,7 +58,13 @@ fn a_bucket_that_no_call_fits_in_or_that_never_fills_is_a_configuration_error() 
     assert_eq!(ten_by_one().validate(), Ok(()));
     let code = |rule: BucketRule| rule.validate().map_err(|error| error.code());
     assert_eq!(code(rule("b", Micros(999_999), Micros::units(1))), Err("bucket-too-small"));
+    assert_eq!(code(rule("b", Micros(-1), Micros::units(1))), Err("bucket-too-small"));
     assert_eq!(code(rule("b", Micros::units(1), Micros::ZERO)), Err("bucket-no-refill"));
+    assert_eq!(code(rule("b", Micros::units(1), Micros(-1))), Err("bucket-no-refill"));
+    assert_eq!(code(rule("b", Micros(i64::MAX), Micros::units(1))), Err("bucket-too-large"));
+    assert_eq!(code(rule("b", Micros::units(1), Micros(i64::MAX))), Err("bucket-too-large"));
+    let twice = BucketRule { per: vec![KeyKind::Tool, KeyKind::Tenant, KeyKind::Tool], ..ten_by_one() };
+    assert_eq!(code(twice), Err("bucket-key-twice"));
 }
 
 #[test]
@@ -129,12 +138,14 @@ fn a_bucket_holds_for_calls_with_all_the_attributes_it_names() {
     named.tool_id = Some("memory.read".to_owned());
     named.user_id = Some("ada".to_owned());
     named.provider_id = Some("local".to_owned());
+    named.agent_id = Some(target.agent_id.to_string());
     assert!(applies(&named, &target));
     for change in [
         |rule: &mut BucketRule| rule.tenant_id = Some(tenant("umbrella")),
         |rule: &mut BucketRule| rule.tool_id = Some("web.fetch".to_owned()),
         |rule: &mut BucketRule| rule.user_id = Some("bob".to_owned()),
         |rule: &mut BucketRule| rule.provider_id = Some("remote".to_owned()),
+        |rule: &mut BucketRule| rule.agent_id = Some("ref.nobody".to_owned()),
     ] {
         let mut other = named.clone();
         change(&mut other);
@@ -143,31 +154,29 @@ fn a_bucket_holds_for_calls_with_all_the_attributes_it_names() {
 }
 
 #[test]
-fn two_hundred_waiting_calls_each_wake_once_and_in_order() {
-    let rule = rule("b", Micros::units(2), Micros::units(2));
-    let mut bucket = fresh(&rule, 0);
-    let due: Vec<i64> = (0..200)
-        .map(|_| take_ticket(&mut [(&rule, &mut bucket)], TOKENS_PER_CALL, 0).map_or(0, |ticket| ticket.due_ms))
-        .collect();
-    assert!(due.is_sorted());
-    assert_eq!(due[..4], [0, 0, 500, 1_000]);
-    assert_eq!(due[199], 99_000);
-    assert!(!takes(&rule, &mut bucket, 50_000), "nobody passes those who wait");
-    assert!(!takes(&rule, &mut bucket, 99_000));
-    assert!(takes(&rule, &mut bucket, 99_500));
+fn a_rule_keeps_one_bucket_for_each_of_what_it_names_and_a_users_carries_its_tenant() {
+    let target = target();
+    let of = |per: &[KeyKind], target: &Target| {
+        key_of(&BucketRule { per: per.to_vec(), ..ten_by_one() }, target).map(|key| key.of.join(" "))
+    };
+    assert_eq!(of(&[], &target).as_deref(), Some(""));
+    assert_eq!(of(&[KeyKind::Tenant, KeyKind::Tool], &target).as_deref(), Some("acme memory.read"));
+    assert_eq!(of(&[KeyKind::User, KeyKind::Tool], &target).as_deref(), Some("acme/ada memory.read"));
+    let stranger = Target { tenant_id: tenant("umbrella"), ..target.clone() };
+    assert_ne!(of(&[KeyKind::User], &stranger), of(&[KeyKind::User], &target), "another tenant's user of that name");
+    assert_eq!(of(&[KeyKind::Provider], &target).as_deref(), Some("local"));
+    let local = Target { provider_id: None, ..target };
+    assert_eq!(of(&[KeyKind::Provider], &local), None, "a call to no provider takes nothing");
 }
 
 #[test]
-fn a_ticket_tells_the_wait_of_all_those_before_it() {
-    let rule = rule("b", Micros::units(1), Micros::units(1));
-    let mut bucket = fresh(&rule, 0);
-    let mut wait = || take_ticket(&mut [(&rule, &mut bucket)], TOKENS_PER_CALL, 0);
-    assert_eq!(wait(), None, "there are tokens: no need to wait");
-    assert_eq!(wait().unwrap().throttled.retry_after_seconds, 1);
-    assert_eq!(wait().unwrap().throttled.retry_after_seconds, 2);
-    give_back(&mut [(&rule, &mut bucket)], TOKENS_PER_CALL);
-    let again = take_ticket(&mut [(&rule, &mut bucket)], TOKENS_PER_CALL, 0);
-    assert_eq!(again.unwrap().throttled.retry_after_seconds, 2, "a place that was given up is free again");
+fn by_default_there_is_a_bucket_for_each_provider_and_no_local_tool_is_throttled() {
+    let rules = default_rules();
+    assert_eq!(rules.len(), 1);
+    assert_eq!((rules[0].capacity, rules[0].refill_per_second), (Micros::units(50), Micros::units(10)));
+    assert_eq!(rules[0].validate(), Ok(()));
+    assert!(key_of(&rules[0], &target()).is_some());
+    assert_eq!(key_of(&rules[0], &Target { provider_id: None, ..target() }), None);
 }
 
 proptest! {
@@ -192,7 +201,6 @@ proptest! {
         let rule = rule("b", Micros(capacity), Micros(refill_rate));
         let mut bucket = Bucket { tokens: Micros(tokens), last_refill_ms: last };
         let _ = take_all(&mut [(&rule, &mut bucket)], TOKENS_PER_CALL, now);
-        let _ = take_ticket(&mut [(&rule, &mut bucket)], TOKENS_PER_CALL, now);
         give_back(&mut [(&rule, &mut bucket)], TOKENS_PER_CALL);
     }
 }

@@ -211,6 +211,7 @@ pub(crate) fn grant(tool: &ToolId) -> Grant {
         revoked_at_unix_ms: None,
         rationale: "test".to_owned(),
         audit_event_id: "grant/1".to_owned(),
+        renewed_from_grant_id: None,
     }
 }
 

@@ -37,29 +37,25 @@ impl State {
         for ended in self.ended.drain(..draft.settled.min(self.ended.len())) {
             self.shared.flights.landed(self.run.run_key, ended.call_id);
         }
-        let view = self.shared.governance.view();
         let mut stale = false;
         for (outcome, ask) in appended.asks.into_iter().zip(asks) {
             let ready = draft.calls.remove(&ask.call_id);
             match (outcome, ready) {
                 (AskOutcome::Admitted(admitted), Some(ready)) => {
                     self.held.remove(&ask.step_id);
+                    self.shared.buckets.used(ask.call_id);
                     self.send(myself, admitted, &ask, ready);
                 }
                 (AskOutcome::Admitted(_) | AskOutcome::Recorded, _) => {}
-                (AskOutcome::Refused(refusal), _) => {
-                    // A call that a stand-in answers took nothing from a bucket.
-                    if !self.run.plan.step(&ask.step_id).is_some_and(|step| self.run.simulates(step)) {
-                        self.shared.buckets.give_back(&view.state, &ask.target);
-                    }
-                    stale |= self.refused(&ask, refusal);
-                }
+                // It asks again, and what was taken for it stays its own until then.
+                (AskOutcome::Refused(refusal), _) => stale |= self.refused(&ask, refusal),
             }
         }
         if stale {
             self.shared.governance.refresh().await;
         }
         if self.run.end.is_some() {
+            self.shared.buckets.leave_all(self.run.run_key);
             self.cancel_calls(myself);
         }
         if self.run.last_seq >= self.snapshot_at + SNAPSHOT_EVERY {

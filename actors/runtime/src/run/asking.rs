@@ -7,7 +7,10 @@ use signalbox_domain::canonical;
 use signalbox_domain::governance::budget::OnExceeded;
 use signalbox_domain::governance::gate::{self, Attempt, ControlState, Snapshot, Verdict};
 use signalbox_domain::governance::grant::Constraints;
+use signalbox_domain::governance::queue::Claimant;
 use signalbox_domain::governance::target::Target;
+use signalbox_domain::governance::throttle::Throttled;
+use signalbox_domain::ids::{CallId, StepId};
 use signalbox_domain::run::append::NewEvent;
 use signalbox_domain::run::binding::{self, Bound};
 use signalbox_domain::run::envelope::RunEnvelope;
@@ -26,6 +29,8 @@ use crate::values;
 
 /// A wait at a bucket shorter than this is not journalled (ADM-018).
 const THROTTLE_JOURNALLED_FROM_SECONDS: u64 = 5;
+/// How long after its time a call that waits at a bucket asks although nobody has told it to.
+const TURN_SLACK_SECONDS: u64 = 2;
 
 /// A call ready to go once it is admitted.
 pub(super) struct Ready {
@@ -54,6 +59,8 @@ impl Unready {
 pub(super) enum Admission {
     Ready(Box<Ready>),
     Later,
+    /// It is told when its turn comes.
+    InLine(Throttled),
     Refused,
 }
 
@@ -206,15 +213,13 @@ impl State {
             let on_exceeded = known.map_or_else(OnExceeded::default, |shared| shared.budget.on_exceeded);
             decision.verdict = gate::exceeded_by_store(on_exceeded, budget_id, readings);
         }
-        // A call that a stand-in answers took nothing from a bucket.
-        if !matches!(decision.verdict, Verdict::Admit(_) | Verdict::Throttle(_)) && !scratch.simulates(&prepared.step) {
-            self.shared.buckets.give_back(&view.state, &prepared.target);
+        // What is only held asks again, and keeps its place and its tokens until then.
+        if !matches!(decision.verdict, Verdict::Admit(_) | Verdict::Throttle(_) | Verdict::Hold { .. }) {
+            self.shared.buckets.leave(prepared.call_id);
         }
         match decision.verdict {
             // Asked about again at once, when the journal says what became of the calls beside it.
-            Verdict::Admit(admissible) if !call::fits_beside(scratch, &draft.asks, &admissible, now) => {
-                self.shared.buckets.give_back(&view.state, &prepared.target);
-            }
+            Verdict::Admit(admissible) if !call::fits_beside(scratch, &draft.asks, &admissible, now) => {}
             Verdict::Admit(mut admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
                 Some(permit) => {
                     if let Some(declared) = self.shared.tools.declared(&prepared.target.tool_id) {
@@ -231,10 +236,7 @@ impl State {
                     draft.calls.insert(prepared.call_id, ready);
                 }
                 // hold(executor-busy) is not journalled.
-                None => {
-                    self.shared.buckets.give_back(&view.state, &prepared.target);
-                    self.hold(&step, boot);
-                }
+                None => self.hold(&step, boot),
             },
             Verdict::Simulate(simulated) => {
                 draft.asks.push(self.simulated(scratch, prepared, &simulated, decision.answers, now).await?);
@@ -253,8 +255,7 @@ impl State {
                 return Ok(true);
             }
             Verdict::Throttle(throttled) if throttled.retry_after_seconds < THROTTLE_JOURNALLED_FROM_SECONDS => {
-                let until = BootInstant(boot.0.saturating_add(throttled.retry_after_seconds * 1_000_000_000));
-                self.held.insert(step, Held { until, times: 0 });
+                self.line_up(prepared.call_id, step, &throttled, boot);
             }
             Verdict::Throttle(throttled) => {
                 let waits = call::throttle(prepared, &throttled, now);
@@ -268,6 +269,14 @@ impl State {
         Ok(false)
     }
 
+    /// Nobody asks about the step until its turn has come. The time is for when nobody tells it, because it waits longer than
+    /// was foreseen.
+    pub(super) fn line_up(&mut self, call_id: CallId, step: StepId, throttled: &Throttled, boot: BootInstant) {
+        let wait_ns = throttled.retry_after_seconds.saturating_add(TURN_SLACK_SECONDS).saturating_mul(1_000_000_000);
+        self.lined_up.insert(call_id, step.clone());
+        self.held.insert(step, Held { until: BootInstant(boot.0.saturating_add(wait_ns)), times: 0 });
+    }
+
     pub(super) async fn decision(
         &self,
         scratch: &RunEnvelope,
@@ -279,7 +288,8 @@ impl State {
         let throttled = if scratch.simulates(&prepared.step) {
             None
         } else {
-            self.shared.buckets.take(&view.state, &prepared.target).await.err()
+            let who = Claimant { run_key: scratch.run_key, call_id: prepared.call_id };
+            self.shared.buckets.take(&view.state, who, &prepared.target).await.err()
         };
         let semver = self.shared.tools.semver(&prepared.target.tool_id);
         let unapproved = approval::objection(scratch, &prepared.step, &prepared.args_hash);
@@ -319,7 +329,6 @@ impl State {
         prepared: &call::Prepared,
         now: UnixMs,
     ) -> Admission {
-        let view = self.shared.governance.view();
         match self.decision(scratch, prepared, now, true).await.verdict {
             Verdict::Admit(admissible) => match self.shared.tools.permit(&prepared.target.tool_id) {
                 Some(permit) => Admission::Ready(Box::new(Ready {
@@ -329,16 +338,14 @@ impl State {
                     permit,
                     target: prepared.target.clone(),
                 })),
-                None => {
-                    self.shared.buckets.give_back(&view.state, &prepared.target);
-                    Admission::Later
-                }
+                None => Admission::Later,
             },
-            Verdict::Throttle(_) | Verdict::Hold { .. } => Admission::Later,
+            Verdict::Throttle(throttled) => Admission::InLine(throttled),
+            Verdict::Hold { .. } => Admission::Later,
             // What a stand-in answers is settled where it is recorded: an open call is none of those.
             Verdict::Simulate(_) => Admission::Refused,
             Verdict::Deny { .. } | Verdict::Kill(_) | Verdict::Pause { .. } => {
-                self.shared.buckets.give_back(&view.state, &prepared.target);
+                self.shared.buckets.leave(prepared.call_id);
                 Admission::Refused
             }
         }

@@ -17,12 +17,12 @@ use signalbox_domain::dashboard::dashboard_words;
 use signalbox_domain::governance::budget::MeterReading;
 use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::kill_switch::KillSwitch;
-use signalbox_domain::governance::target::Target;
 use signalbox_domain::ids::{BudgetId, CallId, NodeIncarnation, StepId, ToolId};
 use signalbox_domain::run::advance::{advance_to, next_wake, projection, projection_in_words};
 use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, EntryRefusal, NewEvent, Release, RunProjection};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::evolve::evolve;
+use signalbox_domain::run::recheck::{ended_before_it_began, recheck_queued_run_at_dispatch};
 use signalbox_domain::run::settle::Ended;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::sweep;
@@ -85,6 +85,8 @@ pub(crate) enum Msg {
     Poke,
     /// A call ended: its answer lies among the flights.
     Ended(CallId),
+    /// A call that waited at a token bucket may go.
+    Turn(CallId),
     /// Switches, grants or limits changed.
     GovernanceMoved,
     /// Whether a switch still has something to end here.
@@ -141,6 +143,8 @@ pub(crate) struct State {
     /// Asks the store refused for money: the next pass records the refusal on the store's own readings.
     exceeded: HashMap<StepId, (BudgetId, Vec<MeterReading>)>,
     held: HashMap<StepId, Held>,
+    /// Held steps whose calls wait at a token bucket: they are told when it is their turn.
+    lined_up: HashMap<CallId, StepId>,
     store_trouble: u32,
     outputs: Outputs,
     unsealed: Unsealed,
@@ -176,12 +180,11 @@ enum Pass {
 struct Asked {
     call_id: CallId,
     step_id: StepId,
-    target: Target,
 }
 
 impl Asked {
     fn of(ask: &Ask) -> Self {
-        Self { call_id: ask.call_id, step_id: ask.step_id.clone(), target: ask.target.clone() }
+        Self { call_id: ask.call_id, step_id: ask.step_id.clone() }
     }
 }
 
@@ -223,6 +226,7 @@ impl Actor for Run {
             given_up: HashSet::new(),
             exceeded: HashMap::new(),
             held: HashMap::new(),
+            lined_up: HashMap::new(),
             store_trouble: 0,
             outputs: Outputs::default(),
             unsealed: Unsealed::default(),
@@ -260,6 +264,10 @@ impl Actor for Run {
             Msg::IsBehind(epoch, reply) => {
                 let _ = reply.send(state.is_behind(epoch));
                 return Ok(());
+            }
+            Msg::Turn(call_id) => {
+                let Some(step) = state.lined_up.remove(&call_id) else { return Ok(()) };
+                state.held.remove(&step);
             }
             Msg::Drain => state.draining = true,
             Msg::Ended(call_id) => {
@@ -373,6 +381,7 @@ impl State {
         }
         self.settle_ended(&mut scratch, &mut draft, at);
         self.sweep(&mut scratch, &mut draft, now);
+        self.recheck(&mut scratch, &mut draft, now);
         draft.facts.extend(advance_to(&mut scratch, now));
         let view = self.shared.governance.view();
         if !self.draining {
@@ -413,17 +422,15 @@ impl State {
         let targets: Vec<Asked> = entry.asks.iter().map(Asked::of).collect();
         let answers = !entry.answers.is_empty();
         let written = self.shared.journal.append(entry).await;
-        if written.is_err() {
-            for ask in targets.iter().filter(|ask| draft.calls.contains_key(&ask.call_id)) {
-                self.shared.buckets.give_back(&view.state, &ask.target);
-            }
-        }
         match written {
             Ok(appended) => {
                 self.shared.elsewhere.wrote(self.run.run_key, answers);
                 self.accepted(myself, appended, targets, draft).await
             }
-            Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(Pass::Over),
+            Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => {
+                self.shared.buckets.leave_all(self.run.run_key);
+                Ok(Pass::Over)
+            }
             Err(AppendError::Refused(refusal)) => Err(self.out_of_step(&refusal)),
             Err(AppendError::Store(error)) => Err(error),
         }
@@ -442,6 +449,19 @@ impl State {
 
     fn projection(&self, run: &RunEnvelope) -> RunProjection {
         if run.end.is_some() { projection(run) } else { projection_in_words(run, self.words.clone()) }
+    }
+
+    /// A run that is about to begin, perhaps long after it was submitted: its grants may be gone (GRA-008).
+    fn recheck(&self, scratch: &mut Arc<RunEnvelope>, draft: &mut Draft, now: UnixMs) {
+        if scratch.started || scratch.hold.is_some() || scratch.end.is_some() {
+            return;
+        }
+        let view = self.shared.governance.view();
+        let semver_of = |tool: &ToolId| self.shared.tools.semver(tool).map(|semver| semver.to_string());
+        if let Err(gone) = recheck_queued_run_at_dispatch(scratch, &view.state.grants, semver_of, now) {
+            let over = NewEvent::system(ended_before_it_began(scratch, gone));
+            add(scratch, &mut draft.facts, vec![over], now);
+        }
     }
 
     fn hold(&mut self, step: &StepId, boot: BootInstant) {

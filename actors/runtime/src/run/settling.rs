@@ -108,6 +108,9 @@ impl State {
                             draft.asks.push(call::redispatch(&orphan, ready.target.clone(), attempt, now));
                             draft.calls.insert(orphan.call_id, *ready);
                         }
+                        Admission::InLine(throttled) => {
+                            self.line_up(orphan.call_id, orphan.step_id.clone(), &throttled, boot);
+                        }
                         Admission::Later => self.hold(&orphan.step_id, boot),
                         Admission::Refused => self.give_up(&orphan.call_id),
                     }

@@ -134,6 +134,8 @@ fn bucket(capacity: i64, refill_micros: i64) -> GovernanceChange {
         tool_id: Some("memory.read".to_owned()),
         user_id: None,
         provider_id: None,
+        agent_id: None,
+        per: Vec::new(),
         capacity: Micros::units(capacity),
         refill_per_second: Micros(refill_micros),
     }])

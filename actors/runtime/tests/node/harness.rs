@@ -235,5 +235,6 @@ pub(crate) fn tenant_grant(tool_id: &str) -> GovernanceChange {
         revoked_at_unix_ms: None,
         rationale: "a test".to_owned(),
         audit_event_id: "audit/1".to_owned(),
+        renewed_from_grant_id: None,
     })
 }

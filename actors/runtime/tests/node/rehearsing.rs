@@ -127,6 +127,7 @@ async fn i12_grants_that_somebody_hands_a_rehearsal_are_not_kept_and_would_not_h
         revoked_at_unix_ms: None,
         rationale: "by hand".to_owned(),
         audit_event_id: "audit/1".to_owned(),
+        renewed_from_grant_id: None,
     };
     let id = signalbox_domain::ids::RunId::new(uuid::Uuid::from_u128(77));
     let grants = vec![by_hand("memory.write", &id.to_string()), by_hand("memory.read", &id.to_string())];

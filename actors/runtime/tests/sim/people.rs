@@ -182,6 +182,7 @@ pub(crate) fn grant_in(dice: &mut Dice, now: UnixMs, tool: &str, tenant: &str) -
         revoked_at_unix_ms: None,
         rationale: "a schedule".to_owned(),
         audit_event_id: "audit/1".to_owned(),
+        renewed_from_grant_id: None,
     })
 }
 
@@ -218,6 +219,8 @@ pub(crate) fn buckets(dice: &mut Dice) -> GovernanceChange {
         tool_id: dice.chance(50).then(|| (*dice.pick(&crate::executors::TOOLS).unwrap()).to_owned()),
         user_id: None,
         provider_id: None,
+        agent_id: None,
+        per: Vec::new(),
         capacity: Micros::units(i64::try_from(dice.between(1, 3)).unwrap()),
         refill_per_second: Micros(i64::try_from(dice.between(50_000, 3_000_000)).unwrap()),
     });

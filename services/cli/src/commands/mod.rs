@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod export;
+mod grants;
 mod keys;
 mod listing;
 mod preflight;
@@ -21,6 +22,7 @@ mod runs;
 mod serve;
 mod store;
 mod switches;
+mod throttles;
 mod verify;
 mod view;
 mod watch;
@@ -34,6 +36,7 @@ pub(crate) use config::ConfigCommand;
 pub(crate) use demo::DemoArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use explain::ExplainArgs;
+pub(crate) use grants::GrantsCommand;
 pub(crate) use keys::KeysCommand;
 pub(crate) use listing::DashboardArgs;
 pub(crate) use profiles::ProfilesCommand;
@@ -42,6 +45,7 @@ pub(crate) use runs::RunsCommand;
 pub(crate) use serve::{ServeArgs, ToolsCommand};
 pub(crate) use store::{MigrateArgs, StoreCommand};
 pub(crate) use switches::SwitchesCommand;
+pub(crate) use throttles::ThrottlesCommand;
 pub(crate) use verify::VerifyArgs;
 
 use crate::args::{Cli, Command};
@@ -77,6 +81,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Approvals(command) => approvals::run(server.open().await?, command, out).await,
         Command::Switches(command) => switches::run(server.governance().await?, command, out).await,
         Command::Budgets(command) => budgets::run(server.governance().await?, command, out).await,
+        Command::Grants(command) => grants::run(server.governance().await?, command, out).await,
+        Command::Throttles(command) => throttles::run(server.governance().await?, command, out).await,
         Command::Apply(args) => rules::apply(server, args, out).await,
         Command::Export(args) => rules::export(server, args, out).await,
         Command::Audit(command) => audit::run(server.governance().await?, command, out).await,

@@ -61,6 +61,7 @@ fn grant(tool: &str, constraints: Constraints, why: &str, approval: &Approval<'_
         revoked_at_unix_ms: None,
         rationale: why.to_owned(),
         audit_event_id: format!("{run_id}/1"),
+        renewed_from_grant_id: None,
     };
     grant.validate().map_err(|error| Failure::new("grant-invalid", error.to_string()))?;
     Ok(grant)

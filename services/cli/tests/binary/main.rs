@@ -10,6 +10,7 @@ mod demo;
 mod dry_runs;
 mod explaining;
 mod foreign;
+mod grants;
 mod harness;
 mod http;
 mod identity;

@@ -3,11 +3,13 @@
 use async_trait::async_trait;
 use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
 use signalbox_domain::governance::budgeting::Expected;
+use signalbox_domain::governance::granting::{IssueGrant, RenewGrant};
 use signalbox_domain::governance::switching::ArmSwitch;
-use signalbox_domain::ids::{BudgetId, SwitchId};
+use signalbox_domain::ids::{BucketId, BudgetId, GrantId, SwitchId};
 use signalbox_domain::quantity::Micros;
 use signalbox_runtime::{
-    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, NodeHandle, PutBudget, SwitchStanding,
+    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, NodeHandle,
+    PutBudget, Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding,
 };
 
 use crate::api::{ApiError, Caller};
@@ -82,6 +84,38 @@ pub trait GovernanceApi: Send + Sync + 'static {
     ) -> Result<BudgetStanding, ApiError>;
     /// What became of a budget.
     async fn budget_history(&self, caller: &Caller, id: &BudgetId, limit: usize) -> Result<BudgetHistory, ApiError>;
+    /// Issues a grant; true if the same was issued before.
+    async fn issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError>;
+    /// Renews a grant; true if the new one was there before.
+    async fn renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError>;
+    /// Revokes a grant, with what a renewal has tied to it.
+    async fn revoke_grant(
+        &self,
+        caller: &Caller,
+        id: &GrantId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<RevokedGrant, ApiError>;
+    /// One grant.
+    async fn grant(&self, caller: &Caller, id: &GrantId) -> Result<GrantStanding, ApiError>;
+    /// Grants by their ids.
+    async fn grants(&self, caller: &Caller, filter: &GrantFilter) -> Result<Vec<GrantStanding>, ApiError>;
+    /// How soon the node heard of revocations.
+    fn revocations(&self) -> Revocations;
+    /// Sets a rule of token buckets; true if nothing had to be changed.
+    async fn set_throttle(&self, caller: &Caller, wish: SetThrottle) -> Result<(ThrottleStanding, bool), ApiError>;
+    /// Removes one.
+    async fn remove_throttle(
+        &self,
+        caller: &Caller,
+        id: &BucketId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<ThrottleStanding, ApiError>;
+    /// One rule.
+    async fn throttle(&self, caller: &Caller, id: &BucketId) -> Result<ThrottleStanding, ApiError>;
+    /// All rules, by their ids.
+    async fn throttles(&self, caller: &Caller) -> Result<Vec<ThrottleStanding>, ApiError>;
     /// Acts after one, oldest first.
     async fn audit(
         &self,
@@ -178,6 +212,48 @@ impl GovernanceApi for NodeHandle {
     }
     async fn budget_history(&self, caller: &Caller, id: &BudgetId, limit: usize) -> Result<BudgetHistory, ApiError> {
         self.budget_history(caller, id, limit).await
+    }
+    async fn issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError> {
+        self.issue_grant(caller, order).await
+    }
+    async fn renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError> {
+        self.renew_grant(caller, order).await
+    }
+    async fn revoke_grant(
+        &self,
+        caller: &Caller,
+        id: &GrantId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<RevokedGrant, ApiError> {
+        self.revoke_grant(caller, id, reason, expected).await
+    }
+    async fn grant(&self, caller: &Caller, id: &GrantId) -> Result<GrantStanding, ApiError> {
+        self.grant(caller, id).await
+    }
+    async fn grants(&self, caller: &Caller, filter: &GrantFilter) -> Result<Vec<GrantStanding>, ApiError> {
+        self.grants(caller, filter).await
+    }
+    fn revocations(&self) -> Revocations {
+        self.revocations()
+    }
+    async fn set_throttle(&self, caller: &Caller, wish: SetThrottle) -> Result<(ThrottleStanding, bool), ApiError> {
+        self.set_throttle(caller, wish).await
+    }
+    async fn remove_throttle(
+        &self,
+        caller: &Caller,
+        id: &BucketId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<ThrottleStanding, ApiError> {
+        self.remove_throttle(caller, id, reason, expected).await
+    }
+    async fn throttle(&self, caller: &Caller, id: &BucketId) -> Result<ThrottleStanding, ApiError> {
+        self.throttle(caller, id).await
+    }
+    async fn throttles(&self, caller: &Caller) -> Result<Vec<ThrottleStanding>, ApiError> {
+        self.throttles(caller).await
     }
     async fn audit(
         &self,

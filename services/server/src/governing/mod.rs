@@ -2,7 +2,9 @@
 
 pub(crate) mod api;
 mod convert;
+mod grants;
 pub(crate) mod read;
+mod throttles;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -315,6 +317,57 @@ impl GovernanceService for Governing {
         request: Request<v1::GetBudgetHistoryRequest>,
     ) -> Result<Response<v1::GetBudgetHistoryResponse>, Status> {
         answer(self.history(request).await)
+    }
+    async fn issue_grant(
+        &self,
+        request: Request<v1::IssueGrantRequest>,
+    ) -> Result<Response<v1::IssueGrantResponse>, Status> {
+        answer(self.issue(request).await)
+    }
+    async fn renew_grant(
+        &self,
+        request: Request<v1::RenewGrantRequest>,
+    ) -> Result<Response<v1::RenewGrantResponse>, Status> {
+        answer(self.renew(request).await)
+    }
+    async fn revoke_grant(
+        &self,
+        request: Request<v1::RevokeGrantRequest>,
+    ) -> Result<Response<v1::RevokeGrantResponse>, Status> {
+        answer(self.revoke(request).await)
+    }
+    async fn get_grant(&self, request: Request<v1::GetGrantRequest>) -> Result<Response<v1::GetGrantResponse>, Status> {
+        answer(self.grant(request).await)
+    }
+    async fn list_grants(
+        &self,
+        request: Request<v1::ListGrantsRequest>,
+    ) -> Result<Response<v1::ListGrantsResponse>, Status> {
+        answer(self.grants(request).await)
+    }
+    async fn set_throttle(
+        &self,
+        request: Request<v1::SetThrottleRequest>,
+    ) -> Result<Response<v1::SetThrottleResponse>, Status> {
+        answer(self.set_throttle_to(request).await)
+    }
+    async fn remove_throttle(
+        &self,
+        request: Request<v1::RemoveThrottleRequest>,
+    ) -> Result<Response<v1::RemoveThrottleResponse>, Status> {
+        answer(self.removed_throttle(request).await)
+    }
+    async fn get_throttle(
+        &self,
+        request: Request<v1::GetThrottleRequest>,
+    ) -> Result<Response<v1::GetThrottleResponse>, Status> {
+        answer(self.throttle(request).await)
+    }
+    async fn list_throttles(
+        &self,
+        request: Request<v1::ListThrottlesRequest>,
+    ) -> Result<Response<v1::ListThrottlesResponse>, Status> {
+        answer(self.throttles(request).await)
     }
     async fn list_audit(
         &self,

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use signalbox_domain::governance::budgeting::BudgetDenial;
+use signalbox_domain::governance::grant::GrantError;
+use signalbox_domain::governance::granting::GrantDenial;
 use signalbox_domain::governance::switching::SwitchDenial;
+use signalbox_domain::governance::throttle::{BucketError, KeyKind};
+use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::identity::Role;
-use signalbox_domain::ids::{ApprovalId, BranchId, RunId};
+use signalbox_domain::ids::{ApprovalId, BranchId, BucketId, GrantId, RunId, ToolId};
 use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::mode::OverrideRejected;
@@ -95,6 +99,35 @@ fn errors() -> Vec<ApiError> {
         ApiError::Budget(BudgetDenial::BadReason),
         ApiError::Budget(BudgetDenial::NoSuchBudget("b".to_owned())),
         ApiError::Budget(BudgetDenial::StaleRevision { expected: 1, actual: 2 }),
+        ApiError::Grant(GrantDenial::Senseless(GrantError::RationaleRequired)),
+        ApiError::Grant(GrantDenial::Senseless(GrantError::AuditRequired)),
+        ApiError::Grant(GrantDenial::Senseless(GrantError::BadToolRange("newest".to_owned()))),
+        ApiError::Grant(GrantDenial::Senseless(GrantError::TtlTooLong { seconds_max: 1 })),
+        ApiError::Grant(GrantDenial::Senseless(GrantError::BadBound { field: "maxCalls", problem: "is zero" })),
+        ApiError::Grant(GrantDenial::Senseless(GrantError::DelegableTooWide("hosts"))),
+        ApiError::Grant(GrantDenial::Senseless(GrantError::Revoked)),
+        ApiError::Grant(GrantDenial::Senseless(GrantError::ExpiredTooLong)),
+        ApiError::Grant(GrantDenial::BadScopeKey("user")),
+        ApiError::Grant(GrantDenial::UnknownTool(ToolId::new("web.fetchh").unwrap())),
+        ApiError::Grant(GrantDenial::ExpiresTooEarly),
+        ApiError::Grant(GrantDenial::NoSuchGrant("g".to_owned())),
+        ApiError::Grant(GrantDenial::IdTaken(GrantId::new("g").unwrap())),
+        ApiError::Grant(GrantDenial::AlreadyRenewed {
+            old: GrantId::new("g").unwrap(),
+            new: GrantId::new("h").unwrap(),
+        }),
+        ApiError::Grant(GrantDenial::StaleRevision { expected: 1, actual: 2 }),
+        ApiError::Grant(GrantDenial::TooMany),
+        ApiError::Throttle(ThrottleDenial::Senseless(BucketError::TooSmall)),
+        ApiError::Throttle(ThrottleDenial::Senseless(BucketError::NoRefill)),
+        ApiError::Throttle(ThrottleDenial::Senseless(BucketError::TooLarge("capacity"))),
+        ApiError::Throttle(ThrottleDenial::Senseless(BucketError::KeyTwice(KeyKind::Tool))),
+        ApiError::Throttle(ThrottleDenial::UnknownTarget("tool", "web.fetchh".to_owned())),
+        ApiError::Throttle(ThrottleDenial::TwoTenants),
+        ApiError::Throttle(ThrottleDenial::NoSuchThrottle("t".to_owned())),
+        ApiError::Throttle(ThrottleDenial::Exists(BucketId::new("t").unwrap())),
+        ApiError::Throttle(ThrottleDenial::IdTaken(BucketId::new("t").unwrap())),
+        ApiError::Throttle(ThrottleDenial::TooMany),
         ApiError::Unsealable(SealError::NoKey),
         ApiError::Unsealable(SealError::UnknownKey("k".to_owned())),
         ApiError::Replay(ReplayError::NoSuchPoint),
@@ -138,6 +171,8 @@ fn errors() -> Vec<ApiError> {
             | ApiError::Filter(_)
             | ApiError::Switch(_)
             | ApiError::Budget(_)
+            | ApiError::Grant(_)
+            | ApiError::Throttle(_)
             | ApiError::Store(_) => break,
         };
         all.push(std::mem::replace(&mut last, next));

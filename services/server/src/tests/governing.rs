@@ -220,3 +220,113 @@ async fn a_watch_tells_what_happens_to_switches_from_its_cursor_on_and_ends_when
     let ended = watch.message().await.unwrap_err();
     assert_eq!(reason(&ended), "server-draining");
 }
+
+fn grant_wish(json: &str) -> v1::IssueGrantRequest {
+    v1::IssueGrantRequest {
+        grant_json: json.as_bytes().to_vec().into(),
+        rationale: "the desk".to_owned(),
+        expiry: Some(v1::issue_grant_request::Expiry::ExpiresAfterSeconds(60)),
+        ..Default::default()
+    }
+}
+
+const GRANT: &str = r#"{"grantId":"g","scope":"per-user","scopeKey":"ann","toolId":"web.fetch"}"#;
+
+#[tokio::test]
+async fn every_senseless_grant_and_throttle_is_refused_with_its_code_and_its_field() {
+    let fixture = fixture().await;
+    let mut client = client(&fixture);
+    let table = [
+        ("\"per-user\"", "\"per-planet\"", "grant-invalid", "grant_json"),
+        ("\"scope\"", "\"__proto__\":1,\"scope\"", "grant-invalid", "grant_json"),
+        ("\"grantId\":\"g\"", "\"grantId\":\"no spaces\"", "grant-invalid", "grant_json"),
+        ("\"scope\"", "\"scope\":\"per-run\",\"scope\"", "json-duplicate-key", "grant_json"),
+        ("{\"g", "{\"constraints\":{\"maxCalls\":1,\"maxCalls\":9},\"g", "json-duplicate-key", "grant_json"),
+        ("{\"g", "{\"constraints\":{\"maxCalls\":-1},\"g", "grant-invalid", "grant_json"),
+        ("{\"g", "{\"constraints\":{\"maxCalls\":1e300},\"g", "number-not-exact", "grant_json"),
+        ("{\"g", "{\"constraints\":{\"maxCalls\":0},\"g", "grant-bound-invalid", "grant_json.constraints.maxCalls"),
+        ("{\"g", "{\"issuedBy\":\"eve\",\"g", "grant-invalid", "grant_json"),
+        ("\"web.fetch\"", "\"web.fetchh\"", "unknown-tool", "grant_json.toolId"),
+        (",\"scopeKey\":\"ann\"", "", "scope-key-invalid", "grant_json.scopeKey"),
+    ];
+    for (from, to, code, at_fault) in table {
+        let status = client.issue_grant(grant_wish(&GRANT.replacen(from, to, 1))).await.unwrap_err();
+        assert_eq!((status.code(), reason(&status).as_str()), (Code::InvalidArgument, code), "{to}");
+        assert_eq!(field(&status), at_fault, "{to}");
+    }
+    let at = v1::issue_grant_request::Expiry::ExpiresAtUnixMs;
+    for (expiry, code) in [(at(1), "grant-expires-too-early"), (at(i64::MAX), "ttl-too-long")] {
+        let status = client.issue_grant(v1::IssueGrantRequest { expiry: Some(expiry), ..grant_wish(GRANT) }).await;
+        assert_eq!(reason(&status.unwrap_err()), code);
+    }
+    let mute = v1::IssueGrantRequest { rationale: " ".to_owned(), ..grant_wish(GRANT) };
+    assert_eq!(reason(&client.issue_grant(mute).await.unwrap_err()), "rationale-required");
+    let listed = v1::ListGrantsRequest { scope: "per-planet".to_owned(), ..Default::default() };
+    assert_eq!(reason(&client.list_grants(listed).await.unwrap_err()), "grant-scope-invalid");
+    let rule = |json: &str| v1::SetThrottleRequest {
+        rule_json: json.as_bytes().to_vec().into(),
+        reason: "why".to_owned(),
+        ..Default::default()
+    };
+    for (json, code) in [
+        (r#"{"bucketId":"b","capacity":1,"capacity":2,"refillPerSecond":1}"#, "json-duplicate-key"),
+        (r#"{"bucketId":"b","capacity":0.999999,"refillPerSecond":1}"#, "bucket-too-small"),
+        (r#"{"bucketId":"b","capacity":1,"refillPerSecond":-1}"#, "bucket-no-refill"),
+        (r#"{"bucketId":"b","capacity":"1","refillPerSecond":1}"#, "throttle-invalid"),
+        (r#"{"bucketId":"b","capacity":1,"refillPerSecond":1,"per":["planet"]}"#, "throttle-invalid"),
+        (r#"{"bucketId":"b","capacity":1,"refillPerSecond":1,"toolId":"__proto__"}"#, "throttle-target-unknown"),
+        (r#"{"bucketId":"b","capacity":1,"refillPerSecond":1,"tokens":5}"#, "throttle-invalid"),
+    ] {
+        let status = client.set_throttle(rule(json)).await.unwrap_err();
+        assert_eq!((status.code(), reason(&status).as_str()), (Code::InvalidArgument, code), "{json}");
+    }
+}
+
+#[tokio::test]
+async fn grants_and_throttles_that_others_have_changed_are_aborted_and_foreign_ones_absent() {
+    let fixture = fixture().await;
+    let mut client = client(&fixture);
+    let issued = client.issue_grant(grant_wish(GRANT)).await.unwrap().into_inner().grant.unwrap();
+    assert_eq!((issued.tenant_id.as_str(), issued.state.as_str()), ("acme", "live"));
+    let other = v1::IssueGrantRequest { rationale: "another".to_owned(), ..grant_wish(GRANT) };
+    let taken = client.issue_grant(other).await.unwrap_err();
+    assert_eq!((taken.code(), reason(&taken).as_str()), (Code::AlreadyExists, "grant-id-conflict"));
+    let revoke = |expected_revision| v1::RevokeGrantRequest {
+        grant_id: "g".to_owned(),
+        reason: "closed".to_owned(),
+        expected_revision,
+    };
+    let stale = client.revoke_grant(revoke(9)).await.unwrap_err();
+    assert_eq!((stale.code(), reason(&stale).as_str()), (Code::Aborted, "stale-revision"));
+    let mut foreign = as_role("tenant-operator", revoke(0));
+    foreign.metadata_mut().insert("tenant", "other".parse().unwrap());
+    let absent = client.revoke_grant(foreign).await.unwrap_err();
+    assert_eq!((absent.code(), reason(&absent).as_str()), (Code::NotFound, "no-such-grant"));
+    let denied = client.issue_grant(as_role("creator", grant_wish(GRANT))).await.unwrap_err();
+    assert_eq!((denied.code(), reason(&denied).as_str()), (Code::PermissionDenied, "not-authorized"));
+    assert!(!client.revoke_grant(revoke(1)).await.unwrap().into_inner().already);
+    assert!(client.revoke_grant(revoke(0)).await.unwrap().into_inner().already);
+    let renew = v1::RenewGrantRequest {
+        grant_id: "g".to_owned(),
+        rationale: "again".to_owned(),
+        expiry: Some(v1::renew_grant_request::Expiry::ExpiresAfterSeconds(60)),
+        ..Default::default()
+    };
+    let dead = client.renew_grant(renew).await.unwrap_err();
+    assert_eq!((dead.code(), reason(&dead).as_str()), (Code::FailedPrecondition, "grant-revoked"));
+
+    let rule = br#"{"bucketId":"t","capacity":2,"refillPerSecond":1,"per":["tool"]}"#.to_vec();
+    let set = |expected_revision, platform_wide| v1::SetThrottleRequest {
+        rule_json: rule.clone().into(),
+        reason: "why".to_owned(),
+        expected_revision,
+        platform_wide,
+        ..Default::default()
+    };
+    let wide = client.set_throttle(set(0, true)).await.unwrap().into_inner().throttle.unwrap();
+    assert!(wide.platform_wide && wide.tenant_id.is_empty());
+    let stale = client.set_throttle(set(9, true)).await.unwrap_err();
+    assert_eq!(stale.code(), Code::Aborted);
+    let mine = client.set_throttle(as_role("tenant-operator", set(0, true))).await.unwrap_err();
+    assert_eq!(mine.code(), Code::PermissionDenied);
+}

@@ -39,6 +39,8 @@ pub(super) async fn follow(
         GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::ThrottleSet(_)
+        | GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::BudgetOpened(_)
         | GovernanceChange::SwitchDisarmProposed(_) => return Ok(()),
     };

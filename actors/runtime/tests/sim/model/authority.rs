@@ -71,6 +71,8 @@ impl Authority {
                 }
             }
             GovernanceChange::ThrottlesSet(_)
+            | GovernanceChange::ThrottleSet(_)
+            | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::BudgetOpened(_)
             | GovernanceChange::SwitchDisarmProposed(_) => {}
         }
