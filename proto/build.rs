@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "signalbox/v1/run_service.proto",
         "signalbox/v1/throttles.proto",
         "signalbox/v1/tool_executor.proto",
+        "signalbox/v1/webhook_service.proto",
     ];
     for file in files {
         println!("cargo::rerun-if-changed={file}");

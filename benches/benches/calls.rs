@@ -19,6 +19,7 @@ use signalbox_ports::clock::{Clock, SystemClock};
 use signalbox_ports::journal::Admitted;
 use signalbox_ports::memory::{FakeSeal, MemoryBlobs, MemorySecrets, MemoryStore, SequentialIds};
 use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit, Tools};
+use signalbox_ports::webhooks::NoCourier;
 use signalbox_runtime::{Caller, Node, NodeConfig, NodeHandle, Ports, WatchItem};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, mpsc};
@@ -78,7 +79,9 @@ fn node() -> Result<(Runtime, NodeHandle), Failure> {
         inbox: store.clone(),
         leases: store.clone(),
         governance: store.clone(),
-        acts: store,
+        acts: store.clone(),
+        deliveries: store,
+        courier: Arc::new(NoCourier),
         blobs: Arc::new(MemoryBlobs::default()),
         bus: Arc::new(Silent),
         tools: Arc::new(NoOp { tool: ToolId::new(TOOL)?, permits: Arc::new(Semaphore::new(64)) }),

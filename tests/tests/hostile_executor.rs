@@ -21,6 +21,7 @@ use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{Clock, RandomIds, SystemClock};
 use signalbox_ports::memory::{FakeSeal, MemorySecrets};
 use signalbox_ports::tools::Tools as _;
+use signalbox_ports::webhooks::NoCourier;
 use signalbox_proto::v1;
 use signalbox_proto::v1::execute_response::Event;
 use signalbox_proto::v1::tool_executor_server::{ToolExecutor, ToolExecutorServer};
@@ -148,7 +149,9 @@ async fn large_results_are_kept_beside_the_journal_and_a_third_overshoot_opens_t
         inbox: store.clone(),
         leases: store.clone(),
         governance: store.clone(),
-        acts: store,
+        acts: store.clone(),
+        deliveries: store,
+        courier: Arc::new(NoCourier),
         blobs: Arc::new(FileBlobs::open(data.path()).unwrap()),
         bus: Arc::new(Silent),
         tools: tools.clone(),

@@ -147,6 +147,8 @@ text_id! {
     RegionId,
     /// A secret, never its value.
     SecretId,
+    /// A webhook.
+    WebhookId,
 }
 
 uuid_id! {

@@ -20,3 +20,4 @@ pub mod redact;
 pub mod registry;
 pub mod run;
 pub mod time;
+pub mod webhook;

@@ -10,11 +10,12 @@ use signalbox_domain::governance::budget::{Budget, EndedWindow};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
-use signalbox_domain::ids::{BudgetId, RunId, RunKey, TenantId};
+use signalbox_domain::ids::{BudgetId, RunId, RunKey, TenantId, WebhookId};
 use signalbox_domain::run::chain::EventHash;
 use signalbox_domain::time::UnixMicros;
 
 use crate::journal::StoreError;
+use crate::webhooks::Again;
 
 /// Most acts of one reading.
 pub const AUDIT_ROWS_MAX: usize = 1_000;
@@ -35,6 +36,8 @@ pub enum Effect {
     PutBudget(Budget),
     /// A budget goes out of force, as by [`retire_budget`](crate::governance::Governance::retire_budget).
     RetireBudget(BudgetId),
+    /// Deliveries of a webhook are sent again.
+    SendAgain(WebhookId, Again),
 }
 
 /// An act that was decided.

@@ -19,6 +19,7 @@ pub mod maintenance;
 pub mod sealing;
 pub mod secrets;
 pub mod tools;
+pub mod webhooks;
 
 #[cfg(feature = "memory")]
 pub mod memory;

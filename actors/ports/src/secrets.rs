@@ -61,4 +61,9 @@ pub trait Secrets: Send + Sync + 'static {
     fn rules(&self) -> &[SecretRule];
     /// The value as it is now. Asked for one admitted call at a time, after its admission.
     async fn value(&self, tenant: &TenantId, secret: &SecretId) -> Result<SecretValue, SecretError>;
+    /// The value of a secret that signs webhooks of this tenant, or of the platform. No tool is given one of these, and no
+    /// webhook is signed with any other.
+    async fn webhook_key(&self, _tenant: Option<&TenantId>, secret: &SecretId) -> Result<SecretValue, SecretError> {
+        Err(SecretError::Unknown(secret.clone()))
+    }
 }

@@ -23,6 +23,7 @@ use signalbox_domain::run::replay::ReplayError;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::SubmissionError;
 use signalbox_ports::journal::StoreError;
+use signalbox_domain::webhook::WebhookDenial;
 use signalbox_ports::sealing::SealError;
 
 /// A run that was accepted.
@@ -180,6 +181,9 @@ pub enum ApiError {
     /// The throttle is not changed.
     #[error(transparent)]
     Throttle(#[from] ThrottleDenial),
+    /// The webhook is not put, removed, tried or replayed.
+    #[error(transparent)]
+    Webhook(#[from] WebhookDenial),
     /// Rules are for operators.
     #[error("a {0} may not see this; it is for operators")]
     OperatorsOnly(&'static str),
@@ -243,6 +247,7 @@ impl ApiError {
             Self::Budget(denial) => denial.code(),
             Self::Grant(denial) => denial.code(),
             Self::Throttle(denial) => denial.code(),
+            Self::Webhook(denial) => denial.code(),
             Self::OperatorsOnly(_) => "not-authorized",
             Self::Contended => "governance-contended",
             Self::Filter(error) => error.code(),
@@ -331,6 +336,21 @@ impl ApiError {
                 GrantDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
                 GrantDenial::NoSuchGrant(_) => ErrorKind::NotFound,
                 GrantDenial::IdTaken(_) | GrantDenial::StaleRevision { .. } => ErrorKind::Conflict,
+            },
+            Self::Webhook(denial) => match denial {
+                WebhookDenial::Url(_)
+                | WebhookDenial::NoEvents
+                | WebhookDenial::BadSecrets
+                | WebhookDenial::Secret(_)
+                | WebhookDenial::BadReason => ErrorKind::Invalid,
+                WebhookDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                WebhookDenial::NoSuchWebhook(_) => ErrorKind::NotFound,
+                WebhookDenial::StaleRevision { .. } | WebhookDenial::Exists(_) | WebhookDenial::IdTaken(_) => {
+                    ErrorKind::Conflict
+                }
+                WebhookDenial::TooMany(_) | WebhookDenial::NothingToReplay(_) | WebhookDenial::Disabled(_) => {
+                    ErrorKind::PreconditionFailed
+                }
             },
             Self::Switch(denial) => match denial {
                 SwitchDenial::Senseless(_) | SwitchDenial::ReachMissing => ErrorKind::Invalid,

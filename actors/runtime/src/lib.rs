@@ -30,12 +30,13 @@ mod telling;
 mod tone;
 mod values;
 mod watching;
+mod webhooks;
 
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use governance::Revocations;
 pub use node::{
     ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, Node,
-    NodeConfig, NodeHandle, NodeStanding, Ports, PutBudget, RevokedGrant, SetThrottle, StartError, SweptNode,
-    SwitchEffect, SwitchStanding, ThrottleStanding,
+    NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, SetThrottle, StartError, SweptNode,
+    SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

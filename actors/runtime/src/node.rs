@@ -14,14 +14,16 @@ mod sealing;
 mod standing;
 mod submitting;
 mod throttling;
+mod webhooks;
 
 pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
 pub use governing::{ArmedSwitch, DisarmedSwitch, SweptNode, SwitchEffect, SwitchStanding};
 pub use granting::{GrantFilter, GrantStanding, RevokedGrant};
 pub use standing::NodeStanding;
 pub use throttling::{SetThrottle, ThrottleStanding};
+pub use webhooks::{Pinged, WebhookStanding};
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -53,6 +55,7 @@ use signalbox_ports::leases::Leases;
 use signalbox_ports::sealing::Sealing;
 use signalbox_ports::secrets::Secrets;
 use signalbox_ports::tools::Tools;
+use signalbox_ports::webhooks::{Courier, Deliveries};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -75,6 +78,7 @@ use crate::swept::{self, SweptActor};
 use crate::telling::Tellers;
 use crate::tone::ToneHook;
 use crate::watching::follow;
+use crate::webhooks::WebhooksActor;
 
 /// Active runs a node takes on unless its configuration says otherwise.
 pub(crate) const RUNS_ACTIVE_DEFAULT: usize = 10_000;
@@ -98,6 +102,10 @@ pub struct Ports {
     pub governance: Arc<dyn Governance>,
     /// Acts of management and the audit journal.
     pub acts: Arc<dyn Acts>,
+    /// Deliveries of webhooks.
+    pub deliveries: Arc<dyn Deliveries>,
+    /// Sends them.
+    pub courier: Arc<dyn Courier>,
     /// The object store.
     pub blobs: Arc<dyn Blobs>,
     /// The bus.
@@ -123,6 +131,8 @@ pub struct NodeConfig {
     pub runs_active_max: usize,
     /// Hosts that may lie inside private networks, by the operator's configuration.
     pub exempt: Vec<HostExemption>,
+    /// Hosts inside private networks that webhooks may reach, by the operator's configuration.
+    pub webhook_exempt: Vec<HostExemption>,
     /// Scopes whose switches two identities must disarm.
     pub second_identity: SecondIdentity,
     /// What tenants allow of invocations, by the operator's configuration.
@@ -137,6 +147,7 @@ impl Default for NodeConfig {
             name: "node".to_owned(),
             runs_active_max: RUNS_ACTIVE_DEFAULT,
             exempt: Vec::new(),
+            webhook_exempt: Vec::new(),
             second_identity: SecondIdentity::default(),
             invocations: InvocationPolicies::default(),
             tone: None,
@@ -287,7 +298,7 @@ impl Node {
             hub: shared.hub.clone(),
             elsewhere: shared.elsewhere.clone(),
         };
-        spawn("hearing", Hearing, hearing_args, cell).await?;
+        spawn("hearing", Hearing, hearing_args, cell.clone()).await?;
         let feeds = Feeds::new(shared.hub.clone(), shared.elsewhere.clone(), ports.journal.clone(), node);
         let handle = NodeHandle {
             inner: Arc::new(Inner {
@@ -303,8 +314,12 @@ impl Node {
                 root,
                 tellers: Tellers::default(),
                 draining: AtomicBool::new(false),
+                webhooks: OnceLock::new(),
             }),
         };
+        let webhooks = spawn("webhooks", WebhooksActor, handle.clone(), cell).await?;
+        // Nobody else has the handle yet, so nobody has set it.
+        let _ = handle.inner.webhooks.set(webhooks);
         Ok((handle, join))
     }
 }
@@ -340,6 +355,7 @@ struct Inner {
     root: ActorRef<Msg>,
     tellers: Tellers,
     draining: AtomicBool,
+    webhooks: OnceLock<ActorRef<crate::webhooks::Msg>>,
 }
 
 impl std::fmt::Debug for NodeHandle {

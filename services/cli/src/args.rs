@@ -6,7 +6,7 @@ use crate::client::Connection;
 use crate::commands::{
     ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs,
     DemoArgs, DoctorArgs, ExplainArgs, ExportArgs, GrantsCommand, KeysCommand, MigrateArgs, ProfilesCommand,
-    RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs,
+    RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand,
 };
 use crate::output::{Colour, Format};
 
@@ -71,6 +71,9 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     /// Writes the rules in force as files that `apply` reads.
     Export(ExportArgs),
+    /// Has your own systems told of what happens, and shows what became of it.
+    #[command(subcommand)]
+    Webhooks(WebhooksCommand),
     /// Shows who changed which rule.
     #[command(subcommand)]
     Audit(AuditCommand),

@@ -11,6 +11,7 @@ use signalbox_proto::v1::dashboard_service_client::DashboardServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
+use signalbox_proto::v1::webhook_service_client::WebhookServiceClient;
 use tonic::{Request, Status};
 
 use crate::failure::Failure;
@@ -26,6 +27,8 @@ pub(crate) type Governance = GovernanceServiceClient<Wire>;
 
 /// The client of the dashboard service.
 pub(crate) type Dashboard = DashboardServiceClient<Wire>;
+/// The client of the webhook service.
+pub(crate) type Webhooks = WebhookServiceClient<Wire>;
 /// The client of the identity service.
 pub(crate) type Identities = IdentityServiceClient<Wire>;
 
@@ -137,6 +140,11 @@ impl Connection {
     /// Connects, to manage switches, budgets and the audit journal.
     pub(crate) async fn governance(&self) -> Result<Governance, Failure> {
         Ok(Governance::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
+    /// Connects, to manage webhooks.
+    pub(crate) async fn webhooks(&self) -> Result<Webhooks, Failure> {
+        Ok(Webhooks::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
     /// Connects, for what operators see of many runs.

@@ -26,7 +26,7 @@ use crate::bus_file::BusEntry;
 use crate::failure::Failure;
 use crate::identity_file::IdentityEntry;
 use crate::invocation_file::InvocationEntry;
-use crate::secrets::{SealingKeyEntry, SecretEntry};
+use crate::secrets::{SealingKeyEntry, SecretEntry, WebhookSecretEntry};
 use crate::toml_file;
 
 /// The address that is listened on unless something else is said.
@@ -69,6 +69,10 @@ pub(crate) struct Config {
     pub(crate) grants: Vec<GrantEntry>,
     /// Secrets that tools may be given: where each comes from, and who may use it. The file never holds one.
     pub(crate) secrets: Vec<SecretEntry>,
+    /// Secrets that sign webhooks: where each comes from. Tools are given none of these.
+    pub(crate) webhook_secrets: Vec<WebhookSecretEntry>,
+    /// Hosts inside private networks that webhooks may reach, over plain HTTP too: each with the addresses it may have.
+    pub(crate) webhook_exemptions: Vec<HostExemption>,
     /// Keys that seal what may not lie anywhere in clear. The first seals, all of them open.
     pub(crate) sealing_keys: Vec<SealingKeyEntry>,
     /// Executors beside the bundled tools.
@@ -263,6 +267,9 @@ impl Config {
         each("throttles", &self.throttles, |rule| rule.validate().map_err(|error| error.to_string()))?;
         each("secrets", &self.secrets, SecretEntry::check)?;
         distinct("secrets", self.secrets.iter().map(|secret| secret.rule.secret_id.as_str()))?;
+        let webhook_secrets: Vec<_> = self.webhook_secrets.iter().map(WebhookSecretEntry::name).collect();
+        distinct("webhookSecrets", webhook_secrets.iter().map(String::as_str))?;
+        distinct("webhookExemptions", self.webhook_exemptions.iter().map(|exemption| exemption.host.as_str()))?;
         distinct("sealingKeys", self.sealing_keys.iter().map(|key| key.key_id.as_str()))?;
         self.identity.as_ref().map_or(Ok(()), IdentityEntry::check)?;
         // Not while the text is read: the reader's errors quote what they found.
@@ -415,6 +422,7 @@ mod tests {
         assert_eq!((config.switches.len(), config.budgets.len(), config.throttles.len()), (1, 1, 1));
         assert_eq!((config.grants.len(), config.executors.len(), config.exemptions.len()), (1, 1, 1));
         assert_eq!((config.secrets.len(), config.sealing_keys.len()), (1, 1));
+        assert_eq!((config.webhook_secrets.len(), config.webhook_exemptions.len()), (1, 1));
         assert!(config.tls.is_some_and(|tls| tls.client_ca.is_some()));
         assert!(config.identity.is_some_and(|identity| identity.api_keys && identity.claims.scope.is_some()));
         assert!(config.limits.runs_active_max.is_some() && config.limits.store_bytes_max.is_some());
@@ -443,6 +451,7 @@ mod tests {
             "[[secrets]]\nfrom = { value = \"FAKE-value-of-mine\" }",
             "[[sealingKeys]]\nkeyId = \"a\"\nfrom = \"FAKE-value-of-mine\"",
             "[[sealingKeys]]\nkey = \"FAKE-value-of-mine\"",
+            "[[webhookSecrets]]\nfrom = \"FAKE-value-of-mine\"",
         ] {
             let problem = Config::parse(line).unwrap_err();
             assert!(!problem.contains("FAKE"), "{problem}");

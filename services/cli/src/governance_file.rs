@@ -150,6 +150,11 @@ impl Applied {
             AuditKind::BudgetRetired => self.budgets_retired += 1,
             // The file never loosens.
             AuditKind::SwitchDisarmProposed | AuditKind::SwitchDisarmed => {}
+            // Nor does it say anything of webhooks.
+            AuditKind::WebhookPut
+            | AuditKind::WebhookRemoved
+            | AuditKind::WebhookDisabled
+            | AuditKind::WebhookReplayed => {}
         }
     }
 }
@@ -207,6 +212,8 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
         | GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::SwitchDisarmed { .. }
         | GovernanceChange::SwitchDisarmProposed(_)
+        | GovernanceChange::WebhookPut(_)
+        | GovernanceChange::WebhookRemoved { .. }
         | GovernanceChange::BudgetOpened(_) => Wish {
             tenant_id: None,
             kind: AuditKind::ThrottlesSet,
@@ -215,7 +222,7 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
             before: json(&state.buckets),
             after: match &effect {
                 Effect::Change(GovernanceChange::ThrottlesSet(rules)) => json(rules),
-                Effect::Change(_) | Effect::PutBudget(_) | Effect::RetireBudget(_) => None,
+                Effect::Change(_) | Effect::PutBudget(_) | Effect::RetireBudget(_) | Effect::SendAgain(..) => None,
             },
             effect,
         },

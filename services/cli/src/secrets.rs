@@ -138,6 +138,7 @@ impl SecretEntry {
 pub(crate) struct ConfiguredSecrets {
     rules: Vec<SecretRule>,
     sources: BTreeMap<(TenantId, SecretId), Source>,
+    webhook_keys: BTreeMap<(Option<TenantId>, SecretId), Source>,
 }
 
 impl ConfiguredSecrets {
@@ -152,7 +153,19 @@ impl ConfiguredSecrets {
         Self {
             rules: entries.iter().map(|entry| entry.rule.clone()).collect(),
             sources: entries.iter().map(source).collect(),
+            webhook_keys: BTreeMap::new(),
         }
+    }
+
+    /// The same, with what signs webhooks.
+    pub(crate) fn with_webhook_keys(mut self, entries: &[WebhookSecretEntry]) -> Self {
+        for entry in entries {
+            if let Some(problem) = entry.problem() {
+                tracing::warn!(secret = %entry.secret_id, problem, "webhooks signed with the secret are not delivered");
+            }
+            self.webhook_keys.insert((entry.tenant_id.clone(), entry.secret_id.clone()), entry.from.clone());
+        }
+        self
     }
 }
 
@@ -164,11 +177,42 @@ impl Secrets for ConfiguredSecrets {
 
     async fn value(&self, tenant: &TenantId, secret: &SecretId) -> Result<SecretValue, SecretError> {
         let source = self.sources.get(&(tenant.clone(), secret.clone()));
-        let source = source.cloned().ok_or_else(|| SecretError::Unknown(secret.clone()))?;
-        let read = tokio::task::spawn_blocking(move || source.read()).await;
-        let read = read.unwrap_or_else(|_| Err("reading it failed".to_owned()));
-        let unreadable = |problem| SecretError::Unreadable { secret_id: secret.clone(), problem };
-        read.map(|mut value| SecretValue::new(std::mem::take(&mut *value))).map_err(unreadable)
+        read_soon(source, secret).await
+    }
+
+    async fn webhook_key(&self, tenant: Option<&TenantId>, secret: &SecretId) -> Result<SecretValue, SecretError> {
+        read_soon(self.webhook_keys.get(&(tenant.cloned(), secret.clone())), secret).await
+    }
+}
+
+/// The value of a source, if there is one.
+async fn read_soon(source: Option<&Source>, secret: &SecretId) -> Result<SecretValue, SecretError> {
+    let source = source.cloned().ok_or_else(|| SecretError::Unknown(secret.clone()))?;
+    let read = tokio::task::spawn_blocking(move || source.read()).await;
+    let read = read.unwrap_or_else(|_| Err("reading it failed".to_owned()));
+    let unreadable = |problem| SecretError::Unreadable { secret_id: secret.clone(), problem };
+    read.map(|mut value| SecretValue::new(std::mem::take(&mut *value))).map_err(unreadable)
+}
+
+/// A secret in the file that signs webhooks.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct WebhookSecretEntry {
+    /// What webhooks name it by.
+    pub(crate) secret_id: SecretId,
+    /// Whose webhooks it signs; left out, those of the platform.
+    pub(crate) tenant_id: Option<TenantId>,
+    from: Source,
+}
+
+impl WebhookSecretEntry {
+    /// Why the value cannot be had at this moment, if it cannot.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.from.read().err()
+    }
+    /// What tells it from others: the same id may be another secret in another tenant.
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}", self.tenant_id.as_ref().map_or("", TenantId::as_str), self.secret_id)
     }
 }
 

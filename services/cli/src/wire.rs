@@ -17,6 +17,7 @@ use signalbox_ports::journal::Journal;
 use signalbox_ports::keys::Keys;
 use signalbox_ports::leases::Leases;
 use signalbox_ports::maintenance::Maintenance;
+use signalbox_ports::webhooks::Deliveries;
 use signalbox_runtime::{Node, NodeConfig, NodeHandle, NodeStanding, Ports};
 use signalbox_server::identity::{ApiKeys, Identify};
 use signalbox_server::{Edge, ServeError, ServeLimits};
@@ -25,6 +26,7 @@ use signalbox_telemetry::{Metrics, Standing, Watched};
 use signalbox_tls::{ServerFiles, ServerTls};
 use signalbox_tools::bundled::{self, BundledConfig};
 use signalbox_tools::client::{CONCURRENCY_DEFAULT, Endpoint};
+use signalbox_tools::webhook::WebhookCourier;
 use signalbox_tools::{ExecutorClient, ToolServer};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -75,13 +77,14 @@ pub(crate) struct StorePorts {
     leases: Arc<dyn Leases>,
     governance: Arc<dyn Governance>,
     acts: Arc<dyn Acts>,
+    deliveries: Arc<dyn Deliveries>,
     /// An operator's tools.
     pub(crate) maintenance: Arc<dyn Maintenance>,
     keys: Arc<dyn Keys>,
 }
 
 impl StorePorts {
-    fn over<S: Journal + Directory + Inbox + Leases + Governance + Acts + Maintenance + Keys>(store: S) -> Self {
+    fn over<S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys>(store: S) -> Self {
         let store = Arc::new(store);
         Self {
             journal: store.clone(),
@@ -90,6 +93,7 @@ impl StorePorts {
             leases: store.clone(),
             governance: store.clone(),
             acts: store.clone(),
+            deliveries: store.clone(),
             maintenance: store.clone(),
             keys: store,
         }
@@ -133,6 +137,8 @@ pub(crate) async fn start(
     let applied = governance_file::apply(store.governance.as_ref(), store.acts.as_ref(), config, clock.now()).await?;
     tracing::info!(?applied, "the configuration is applied");
     let secrets = ConfiguredSecrets::new(config.map(|config| config.secrets.as_slice()).unwrap_or_default());
+    let secrets =
+        secrets.with_webhook_keys(config.map(|config| config.webhook_secrets.as_slice()).unwrap_or_default());
     // With a database, several nodes must read what one of them has sealed: a key in one data folder would not do.
     let own_key = address.is_none().then_some(data);
     let keys = key_ring(config.map(|config| config.sealing_keys.as_slice()).unwrap_or_default(), own_key)?;
@@ -161,6 +167,8 @@ pub(crate) async fn start(
         leases: store.leases,
         governance: store.governance,
         acts: store.acts,
+        deliveries: store.deliveries,
+        courier: Arc::new(WebhookCourier::default()),
         blobs: blobs.clone(),
         bus,
         tools: metrics.tools(Arc::new(tools)),
@@ -172,7 +180,9 @@ pub(crate) async fn start(
     let second_identity = config.and_then(|config| config.second_identity_scopes.clone()).map(SecondIdentity);
     let second_identity = second_identity.unwrap_or_default();
     let invocations = invocation_file::policies(config.map(|config| config.invocations.as_slice()).unwrap_or_default());
-    let mut node = NodeConfig { exempt: exemptions, second_identity, invocations, ..NodeConfig::default() };
+    let webhook_exempt = config.map(|config| config.webhook_exemptions.clone()).unwrap_or_default();
+    let mut node =
+        NodeConfig { exempt: exemptions, webhook_exempt, second_identity, invocations, ..NodeConfig::default() };
     if let Some(most) = limits.runs_active_max {
         node.runs_active_max = most;
     }
@@ -213,6 +223,7 @@ impl Serving {
         let edge = Edge {
             api: Arc::new(station.node.clone()),
             governance: Arc::new(station.node.clone()),
+            webhooks: Arc::new(station.node.clone()),
             identity,
             keys: station.keys.clone(),
             ids: station.ids.clone(),

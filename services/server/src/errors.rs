@@ -16,6 +16,7 @@ use signalbox_domain::invocation::Gap;
 use signalbox_domain::redact::redact_text;
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::submission::SubmissionError;
+use signalbox_domain::webhook::WebhookDenial;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use uuid::Uuid;
@@ -54,6 +55,8 @@ const BY_CODE: &[(&str, Code, u16)] = &[
     // GRA-007, GRA-010.
     ("ttl-too-long", Code::InvalidArgument, 422),
     ("rationale-required", Code::InvalidArgument, 422),
+    ("webhook-id-conflict", Code::AlreadyExists, 409),
+    ("webhook-exists", Code::AlreadyExists, 409),
     // KIL-007: whoever manages must say why.
     ("reason-required", Code::InvalidArgument, 422),
     ("json-too-large", Code::ResourceExhausted, 413),
@@ -195,6 +198,7 @@ impl From<ApiError> for Refusal {
             ApiError::Budget(denial) => budget_details(refusal, &denial),
             ApiError::Grant(denial) => grant_details(refusal, &denial),
             ApiError::Throttle(denial) => throttle_details(refusal, &denial),
+            ApiError::Webhook(denial) => webhook_details(refusal, &denial),
             ApiError::Replay(_) => refusal.with(DETAIL_FIELD, "at_seq"),
             ApiError::Filter(error) => refusal.with(DETAIL_FIELD, error.field()),
             ApiError::JournalCorrupt { run_id, seq, .. } => {
@@ -316,6 +320,24 @@ fn grant_details(refusal: Refusal, denial: &GrantDenial) -> Refusal {
             refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
         }
         GrantDenial::NotAuthorized(_) | GrantDenial::TooMany => refusal,
+    }
+}
+
+fn webhook_details(refusal: Refusal, denial: &WebhookDenial) -> Refusal {
+    match denial {
+        WebhookDenial::Url(_) => refusal.with(DETAIL_FIELD, "url"),
+        WebhookDenial::NoEvents => refusal.with(DETAIL_FIELD, "event_types"),
+        WebhookDenial::BadSecrets | WebhookDenial::Secret(_) => refusal.with(DETAIL_FIELD, "secret_ids"),
+        WebhookDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
+        WebhookDenial::NoSuchWebhook(id) => refusal.with("webhookId", id.as_str()),
+        WebhookDenial::Exists(id)
+        | WebhookDenial::IdTaken(id)
+        | WebhookDenial::NothingToReplay(id)
+        | WebhookDenial::Disabled(id) => refusal.with("webhookId", id.as_str()),
+        WebhookDenial::StaleRevision { expected, actual } => {
+            refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
+        }
+        WebhookDenial::NotAuthorized(_) | WebhookDenial::TooMany(_) => refusal,
     }
 }
 

@@ -10,15 +10,17 @@ use signalbox_domain::governance::change::{EpochChange, GovernanceChange, Govern
 use signalbox_domain::governance::granting::{self, IssueGrant, Issuing, RenewGrant, Revoking};
 use signalbox_domain::governance::switching::{self, ArmSwitch, Arming, Operator, SwitchDenial};
 use signalbox_domain::governance::throttling::{self, Setting, ThrottleDenial};
-use signalbox_domain::ids::{BucketId, BudgetId, GrantId, SwitchId};
+use signalbox_domain::ids::{BucketId, BudgetId, GrantId, SwitchId, WebhookId};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::time::UnixMs;
+use signalbox_domain::webhook::{PutWebhook, Webhook, WebhookDenial};
+use signalbox_ports::webhooks::{Again, Delivery};
 use signalbox_runtime::{
-    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, PutBudget,
-    Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding,
+    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, Pinged,
+    PutBudget, Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding, WebhookStanding,
 };
 
-use crate::api::{ApiError, Caller, GovernanceApi};
+use crate::api::{ApiError, Caller, GovernanceApi, WebhookApi};
 
 /// When it is, for this fake.
 pub(crate) const NOW: UnixMs = UnixMs(1_800_000_000_000);
@@ -271,5 +273,41 @@ impl GovernanceApi for FakeGovernance {
     }
     fn epoch(&self) -> u64 {
         self.state.lock().unwrap().epoch
+    }
+}
+
+fn no_such(id: &WebhookId) -> ApiError {
+    WebhookDenial::NoSuchWebhook(id.to_string()).into()
+}
+
+/// No webhook is ever there.
+#[async_trait]
+impl WebhookApi for FakeGovernance {
+    async fn put_webhook(&self, _: &Caller, wish: PutWebhook) -> Result<(WebhookStanding, bool), ApiError> {
+        Err(no_such(&wish.webhook_id))
+    }
+    async fn remove_webhook(
+        &self,
+        _: &Caller,
+        id: &WebhookId,
+        _: &str,
+        _: Expected,
+    ) -> Result<Webhook, ApiError> {
+        Err(no_such(id))
+    }
+    async fn webhook(&self, _: &Caller, id: &WebhookId) -> Result<WebhookStanding, ApiError> {
+        Err(no_such(id))
+    }
+    async fn webhooks(&self, _: &Caller) -> Result<Vec<WebhookStanding>, ApiError> {
+        Ok(Vec::new())
+    }
+    async fn ping_webhook(&self, _: &Caller, id: &WebhookId) -> Result<Pinged, ApiError> {
+        Err(no_such(id))
+    }
+    async fn webhook_deliveries(&self, _: &Caller, id: &WebhookId, _: usize) -> Result<Vec<Delivery>, ApiError> {
+        Err(no_such(id))
+    }
+    async fn replay_webhook(&self, _: &Caller, id: &WebhookId, _: Again, _: &str) -> Result<u64, ApiError> {
+        Err(no_such(id))
     }
 }

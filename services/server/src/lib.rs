@@ -20,6 +20,7 @@ mod service;
 mod transport;
 mod validate;
 mod watch;
+mod webhooks;
 
 pub use rates::{RateError, RequestRate};
 pub use serve::{ANSWER_BYTES_MAX, Edge, MESSAGE_BYTES_MAX, ServeError, ServeLimits, bind, bind_identified, serve};

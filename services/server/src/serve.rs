@@ -11,13 +11,14 @@ use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
 use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::identity_service_server::IdentityServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
+use signalbox_proto::v1::webhook_service_server::WebhookServiceServer;
 use signalbox_tls::{AcceptLimits, ServerTls, incoming};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 
-use crate::api::{GovernanceApi, RunApi};
+use crate::api::{GovernanceApi, RunApi, WebhookApi};
 use crate::dashboard::Dashboard;
 use crate::governing::Governing;
 use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured, check_listen};
@@ -25,6 +26,7 @@ use crate::rates::{RateError, Rates, RequestRate};
 use crate::service::Runs;
 use crate::transport::Deadlines;
 use crate::watch::WatchLimits;
+use crate::webhooks::Webhooks;
 use crate::{health, http};
 
 /// Largest message that is accepted, in bytes.
@@ -70,6 +72,8 @@ pub struct Edge {
     pub api: Arc<dyn RunApi>,
     /// The node, as whoever manages governance sees it.
     pub governance: Arc<dyn GovernanceApi>,
+    /// The node, as whoever manages webhooks sees it.
+    pub webhooks: Arc<dyn WebhookApi>,
     /// Tells callers apart.
     pub identity: Arc<dyn Identify>,
     /// API keys of the store.
@@ -196,11 +200,12 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 4] = [
+const SERVICES: [&str; 5] = [
     <RunServiceServer<Runs> as NamedService>::NAME,
     <DashboardServiceServer<Dashboard> as NamedService>::NAME,
     <GovernanceServiceServer<Governing> as NamedService>::NAME,
     <IdentityServiceServer<Identities> as NamedService>::NAME,
+    <WebhookServiceServer<Webhooks> as NamedService>::NAME,
 ];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
@@ -218,6 +223,9 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         draining: draining.clone(),
     };
     let governing = GovernanceServiceServer::new(governing)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let webhooks = WebhookServiceServer::new(Webhooks { api: edge.webhooks })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let dashboard = Dashboard { api: edge.api.clone() };
@@ -247,6 +255,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .add_service(Door::before(governing, &identity, &rates))
         .add_service(Door::before(dashboard, &identity, &rates))
         .add_service(Door::before(identities, &identity, &rates))
+        .add_service(Door::before(webhooks, &identity, &rates))
         .add_service(reflection)
         .into_axum_router()
         .reset_fallback();

@@ -13,6 +13,7 @@ use signalbox_domain::run::append::{Accepted, CommandAnswer, Entry, Ground, Open
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::UnixMicros;
 use signalbox_ports::journal::{AppendError, StoreError, check_events};
+use signalbox_ports::webhooks::{Told, told_of_run};
 
 use crate::cells::Cells;
 use crate::rows::{RunRow, metered, run_row};
@@ -105,6 +106,8 @@ pub(crate) struct Batch {
     /// The answers to write.
     pub(crate) answered: Vec<(RunKey, CommandId, CommandAnswer)>,
     booked: BTreeSet<BudgetId>,
+    /// What is to be told to webhooks that want it.
+    pub(crate) told: Vec<Told>,
     /// The windows of budgets that have ended.
     pub(crate) windows: Vec<EndedWindow>,
 }
@@ -174,6 +177,8 @@ impl Batch {
     }
 
     fn accept(&mut self, entry: &Entry, accepted: &Accepted, meters: BTreeMap<BudgetId, MeteredBudget>) {
+        let window_of = |id: &BudgetId| Some(meters.get(id)?.meter.window_start_unix_seconds);
+        self.told.extend(told_of_run(&accepted.head, &accepted.events, &accepted.read_back, window_of));
         for (id, metered) in meters {
             if self.meters.get(&id) != Some(&metered) {
                 self.windows.extend(self.meters.get(&id).and_then(|before| ended_window(before, &metered.meter)));

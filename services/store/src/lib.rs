@@ -18,6 +18,7 @@ mod postgres;
 mod rows;
 mod sealing;
 mod sqlite;
+mod webhooks;
 #[cfg(feature = "testing")]
 pub mod testing;
 

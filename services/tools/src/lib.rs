@@ -7,10 +7,12 @@
 pub mod briefing;
 pub mod bundled;
 pub mod client;
+mod guarded;
 pub mod limits;
 pub mod serve;
 pub mod server;
 pub mod tool;
+pub mod webhook;
 
 #[cfg(test)]
 mod serve_tests;

@@ -45,6 +45,14 @@ pub enum AuditKind {
     ThrottleSet,
     /// The rule of one token bucket was removed.
     ThrottleRemoved,
+    /// A webhook was created or changed.
+    WebhookPut,
+    /// A webhook was removed.
+    WebhookRemoved,
+    /// A webhook was disabled because its endpoint wants no more.
+    WebhookDisabled,
+    /// Deliveries of a webhook were sent again.
+    WebhookReplayed,
 }
 
 impl AuditKind {
@@ -63,6 +71,10 @@ impl AuditKind {
             Self::ThrottlesSet => "throttles-set",
             Self::ThrottleSet => "throttle-set",
             Self::ThrottleRemoved => "throttle-removed",
+            Self::WebhookPut => "webhook-put",
+            Self::WebhookRemoved => "webhook-removed",
+            Self::WebhookDisabled => "webhook-disabled",
+            Self::WebhookReplayed => "webhook-replayed",
         }
     }
 }
@@ -84,6 +96,10 @@ impl Subject {
     /// A shared grant.
     pub fn grant(id: &impl fmt::Display) -> Self {
         Self(format!("grant:{id}"))
+    }
+    /// A webhook.
+    pub fn webhook(id: &impl fmt::Display) -> Self {
+        Self(format!("webhook:{id}"))
     }
     /// The rules of all token buckets: they are set together.
     pub fn throttles() -> Self {

@@ -7,8 +7,9 @@ use crate::governance::grant::{Grant, GrantScope, line_of};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::{self, BucketRule};
-use crate::ids::{ActorId, BucketId, GrantId, RunId, SwitchId};
+use crate::ids::{ActorId, BucketId, GrantId, RunId, SwitchId, WebhookId};
 use crate::time::UnixMs;
+use crate::webhook::Webhook;
 
 /// One change, in the order of epochs.
 #[allow(clippy::large_enum_variant, reason = "changes are few and are not kept in bulk; a box would buy nothing")]
@@ -47,6 +48,13 @@ pub enum GovernanceChange {
     BudgetOpened(Budget),
     /// Somebody asked to disarm a switch that two identities must disarm. Nothing is loosened by it.
     SwitchDisarmProposed(DisarmProposal),
+    /// A webhook was put, enabled or disabled. No call is held against it.
+    WebhookPut(Webhook),
+    /// A webhook was removed.
+    WebhookRemoved {
+        /// Which.
+        webhook_id: WebhookId,
+    },
 }
 
 /// The first of two identities has asked to disarm a switch (KIL-007).
@@ -90,6 +98,8 @@ pub struct GovernanceState {
     pub buckets: Vec<BucketRule>,
     /// What one identity has asked to disarm and no other has confirmed, the lapsed ones too; one for a switch.
     pub proposals: Vec<DisarmProposal>,
+    /// Webhooks, the disabled ones too, in the order they were first put.
+    pub webhooks: Vec<Webhook>,
 }
 
 impl GovernanceState {
@@ -139,6 +149,12 @@ impl GovernanceState {
             GovernanceChange::SwitchDisarmProposed(proposal) => {
                 put(&mut self.proposals, proposal, |known| known.switch_id == proposal.switch_id);
             }
+            GovernanceChange::WebhookPut(webhook) => {
+                put(&mut self.webhooks, webhook, |known| known.webhook_id == webhook.webhook_id);
+            }
+            GovernanceChange::WebhookRemoved { webhook_id } => {
+                self.webhooks.retain(|known| known.webhook_id != *webhook_id);
+            }
         }
     }
 }
@@ -168,7 +184,10 @@ pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
         }
         GovernanceChange::ThrottleSet(rule) => throttle::applies(rule, target),
         // A bucket that is gone holds nobody up.
-        GovernanceChange::ThrottleRemoved { .. } | GovernanceChange::SwitchDisarmProposed(_) => false,
+        GovernanceChange::ThrottleRemoved { .. }
+        | GovernanceChange::SwitchDisarmProposed(_)
+        | GovernanceChange::WebhookPut(_)
+        | GovernanceChange::WebhookRemoved { .. } => false,
         // These name only an id, or replace rules that are not known here.
         GovernanceChange::SwitchDisarmed { .. }
         | GovernanceChange::GrantRevoked { .. }

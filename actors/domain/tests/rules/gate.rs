@@ -567,6 +567,8 @@ proptest! {
             | GovernanceChange::SwitchDisarmProposed(_)
             | GovernanceChange::ThrottleSet(_)
             | GovernanceChange::ThrottleRemoved { .. }
+            | GovernanceChange::WebhookPut(_)
+            | GovernanceChange::WebhookRemoved { .. }
             | GovernanceChange::BudgetOpened(_) => String::new(),
         };
         let fresh = !changes.iter().any(|old| id(&old.change) == id(&change));

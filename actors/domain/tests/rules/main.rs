@@ -30,3 +30,4 @@ mod scrubbing;
 mod switching;
 mod throttles;
 mod tones;
+mod webhooks;

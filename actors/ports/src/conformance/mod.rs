@@ -28,6 +28,7 @@ mod races;
 mod runs;
 mod sweeps;
 mod values;
+mod webhooks;
 pub mod world;
 
 pub use acts::*;
@@ -46,6 +47,7 @@ pub use races::*;
 pub use runs::*;
 pub use sweeps::*;
 pub use values::*;
+pub use webhooks::*;
 pub use world::Fixture;
 
 /// One `#[tokio::test]` for each case of the suite. `$open` is an async function that opens an empty store as a
@@ -156,6 +158,13 @@ macro_rules! store_conformance {
             a_key_is_taken_back_once_and_by_its_own_tenant,
             the_last_use_of_a_key_never_goes_back,
             a_tenant_has_only_so_many_live_keys,
+            a_delivery_is_written_with_what_it_tells_and_only_for_those_who_want_it,
+            deliveries_of_one_run_are_due_in_their_order,
+            one_node_sends_for_a_webhook_and_an_older_claim_notes_nothing,
+            a_webhook_that_is_disabled_or_removed_leaves_nothing_waiting,
+            what_arrived_or_was_given_up_is_sent_again_when_asked,
+            a_warning_of_a_budget_is_told_once_in_a_window,
+            old_deliveries_are_forgotten_and_those_that_wait_for_ever_given_up,
         }
     };
     (@each $open:path; $($case:ident),+ $(,)?) => { $(

@@ -34,6 +34,7 @@ use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::maintenance::Maintenance;
 use crate::memory::ManualClock;
+use crate::webhooks::Deliveries;
 
 /// An empty store behind its ports, and the clock it runs on.
 pub struct Fixture {
@@ -43,6 +44,7 @@ pub struct Fixture {
     pub leases: Arc<dyn Leases>,
     pub governance: Arc<dyn Governance>,
     pub acts: Arc<dyn Acts>,
+    pub deliveries: Arc<dyn Deliveries>,
     pub maintenance: Arc<dyn Maintenance>,
     pub keys: Arc<dyn Keys>,
     pub clock: Arc<ManualClock>,
@@ -53,7 +55,7 @@ impl Fixture {
     /// A store on `clock`; `guard` is kept as long as the store, for instance its folder.
     pub fn over<S>(store: Arc<S>, clock: Arc<ManualClock>, guard: impl Any + Send + Sync) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Maintenance + Keys,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys,
     {
         Self {
             journal: store.clone(),
@@ -62,6 +64,7 @@ impl Fixture {
             leases: store.clone(),
             governance: store.clone(),
             acts: store.clone(),
+            deliveries: store.clone(),
             maintenance: store.clone(),
             keys: store,
             clock,

@@ -21,6 +21,7 @@ use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::governance::Governance;
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs, MemorySecrets, MemoryStore, SequentialIds};
+use signalbox_ports::webhooks::NoCourier;
 use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, NodeHandle, Ports};
 
 /// The clock of a paused tokio runtime.
@@ -97,6 +98,8 @@ impl World {
             leases: store.clone(),
             governance: store.clone(),
             acts: store.clone(),
+            deliveries: store.clone(),
+            courier: Arc::new(NoCourier),
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(DeadBus),
             tools: tools.clone(),

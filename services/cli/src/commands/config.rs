@@ -89,6 +89,7 @@ fn check(args: &CheckFileArgs, out: &mut Out) -> Result<(), Failure> {
         ("throttles", config.throttles.len()),
         ("grants", config.grants.len()),
         ("secrets", config.secrets.len()),
+        ("webhookSecrets", config.webhook_secrets.len()),
         ("sealingKeys", config.sealing_keys.len()),
         ("executors", config.executors.len()),
         ("exemptions", config.exemptions.len()),

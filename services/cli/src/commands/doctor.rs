@@ -198,7 +198,8 @@ fn governance(config: &Config, file: Option<&Path>, data: &Path, checks: &mut Ve
     let mut good = 0;
     let secrets = config.secrets.iter().map(|secret| (secret.rule.secret_id.as_str(), secret.problem()));
     let keys = config.sealing_keys.iter().map(|key| (key.key_id.as_str(), key.problem()));
-    for (name, problem) in secrets.chain(keys) {
+    let signing = config.webhook_secrets.iter().map(|secret| (secret.secret_id.as_str(), secret.problem()));
+    for (name, problem) in secrets.chain(keys).chain(signing) {
         match problem {
             Some(problem) => checks.push(Check::fail(
                 "secrets",
@@ -210,6 +211,13 @@ fn governance(config: &Config, file: Option<&Path>, data: &Path, checks: &mut Ve
     }
     if good > 0 {
         checks.push(Check::ok("secrets", format!("{good} can be read, and by nobody else")));
+    }
+    for exemption in &config.webhook_exemptions {
+        checks.push(Check::warn(
+            "egress",
+            format!("webhooks may reach `{}` in the private network {}", exemption.host, exemption.cidr),
+            "take the entry out of [[webhookExemptions]] once nothing needs it",
+        ));
     }
     for exemption in &config.exemptions {
         checks.push(Check::warn(

@@ -101,7 +101,7 @@ pub(crate) enum When {
 }
 
 impl When {
-    fn unix_ms(self, now: Timestamp) -> i64 {
+    pub(crate) fn unix_ms(self, now: Timestamp) -> i64 {
         match self {
             Self::At(ms) => ms,
             Self::Ago(ms) => now.as_millisecond().saturating_sub(ms),
@@ -279,7 +279,7 @@ fn switch_row(switch: &v1::ActiveSwitch) -> Vec<String> {
 }
 
 /// Reads an instant, a day, or how long ago.
-fn when(text: &str) -> Result<When, String> {
+pub(crate) fn when(text: &str) -> Result<When, String> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(When::At(at.as_millisecond()));
     }

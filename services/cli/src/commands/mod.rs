@@ -26,6 +26,7 @@ mod throttles;
 mod verify;
 mod view;
 mod watch;
+mod webhooks;
 
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
@@ -47,6 +48,7 @@ pub(crate) use store::{MigrateArgs, StoreCommand};
 pub(crate) use switches::SwitchesCommand;
 pub(crate) use throttles::ThrottlesCommand;
 pub(crate) use verify::VerifyArgs;
+pub(crate) use webhooks::WebhooksCommand;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
@@ -85,6 +87,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Throttles(command) => throttles::run(server.governance().await?, command, out).await,
         Command::Apply(args) => rules::apply(server, args, out).await,
         Command::Export(args) => rules::export(server, args, out).await,
+        Command::Webhooks(command) => webhooks::run(server.webhooks().await?, command, out).await,
         Command::Audit(command) => audit::run(server.governance().await?, command, out).await,
         Command::Config(command) => config::run(command, out),
         Command::Doctor(args) => doctor::run(args, server, out).await,

@@ -9,6 +9,7 @@ use signalbox_proto::v1;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
+use signalbox_proto::v1::webhook_service_client::WebhookServiceClient;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 use uuid::Uuid;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 use crate::identity::Guarded;
 
 /// Calls that name nothing that could be another tenant's, or name what is the caller's own choice.
-const NAMES_NOTHING: [&str; 16] = [
+const NAMES_NOTHING: [&str; 18] = [
     "DashboardService.CountRuns",
     "DashboardService.GetSnapshot",
     "GovernanceService.ArmSwitch",
@@ -34,6 +35,8 @@ const NAMES_NOTHING: [&str; 16] = [
     "RunService.PreflightRun",
     // Two tenants may choose the same id (OVL-014).
     "RunService.SubmitRun",
+    "WebhookService.ListWebhooks",
+    "WebhookService.PutWebhook",
 ];
 
 /// Services of the contract that this server does not serve.
@@ -54,12 +57,14 @@ struct Ids {
     key: Uuid,
     switch: &'static str,
     budget: &'static str,
+    webhook: &'static str,
 }
 
 struct Stranger {
     runs: RunServiceClient<Channel>,
     governance: GovernanceServiceClient<Channel>,
     identities: IdentityServiceClient<Channel>,
+    webhooks: WebhookServiceClient<Channel>,
     token: String,
 }
 
@@ -69,7 +74,8 @@ impl Stranger {
         let token = std::fs::read_to_string(token).unwrap();
         let (runs, governance) =
             (RunServiceClient::new(channel.clone()), GovernanceServiceClient::new(channel.clone()));
-        Self { runs, governance, identities: IdentityServiceClient::new(channel), token }
+        let webhooks = WebhookServiceClient::new(channel.clone());
+        Self { runs, governance, identities: IdentityServiceClient::new(channel), webhooks, token }
     }
 
     fn ask<T>(&self, message: T) -> Request<T> {
@@ -172,6 +178,24 @@ impl Stranger {
             };
             note("GovernanceService.RetireBudget", self.governance.retire_budget(self.ask(retire)).await.err());
         }
+        let webhook_id = ids.webhook.to_owned();
+        let get = self.ask(v1::GetWebhookRequest { webhook_id: webhook_id.clone() });
+        note("WebhookService.GetWebhook", self.webhooks.get_webhook(get).await.err());
+        let test = self.ask(v1::TestWebhookRequest { webhook_id: webhook_id.clone() });
+        note("WebhookService.TestWebhook", self.webhooks.test_webhook(test).await.err());
+        let list = self.ask(v1::ListDeliveriesRequest { webhook_id: webhook_id.clone(), limit: 10 });
+        note("WebhookService.ListDeliveries", self.webhooks.list_deliveries(list).await.err());
+        for (reason, expected_revision) in [("x", 0), ("", 0), ("x", 7)] {
+            let (webhook_id, reason) = (webhook_id.clone(), reason.to_owned());
+            let remove = v1::RemoveWebhookRequest { webhook_id, reason, expected_revision };
+            note("WebhookService.RemoveWebhook", self.webhooks.remove_webhook(self.ask(remove)).await.err());
+        }
+        use v1::replay_deliveries_request::What;
+        for (what, reason) in [(What::SinceUnixMs(0), "x"), (What::EventId(format!("evt_{}", "0".repeat(64))), "")] {
+            let (webhook_id, reason) = (webhook_id.clone(), reason.to_owned());
+            let replay = v1::ReplayDeliveriesRequest { webhook_id, what: Some(what), reason };
+            note("WebhookService.ReplayDeliveries", self.webhooks.replay_deliveries(self.ask(replay)).await.err());
+        }
         let revoke = self.ask(v1::RevokeApiKeyRequest { key_id: ids.key.to_string() });
         note("IdentityService.RevokeApiKey", self.identities.revoke_api_key(revoke).await.err());
         heard
@@ -180,8 +204,14 @@ impl Stranger {
 
 /// All that is told, with the id it was asked for taken out. The instant of the answer is nobody's secret.
 fn told(status: &Status, ids: Ids) -> (tonic::Code, String, String, Vec<String>) {
-    let known =
-        [ids.run.to_string(), ids.approval.to_string(), ids.key.to_string(), ids.switch.into(), ids.budget.into()];
+    let known = [
+        ids.run.to_string(),
+        ids.approval.to_string(),
+        ids.key.to_string(),
+        ids.switch.into(),
+        ids.budget.into(),
+        ids.webhook.into(),
+    ];
     let without = |text: &str| known.iter().fold(text.to_owned(), |text, id| text.replace(id.as_str(), "ID"));
     // An id is as long as any other, so lengths inside the details are the same.
     let details: String = status.details().iter().map(|byte| char::from(*byte)).collect();
@@ -229,6 +259,15 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
             ..Default::default()
         };
         root.governance.put_budget(root.ask(put)).await.unwrap();
+        let put = v1::PutWebhookRequest {
+            webhook_id: "webhook-that-is".into(),
+            url: "https://hooks.example/".into(),
+            event_types: vec!["run.completed".into()],
+            secret_ids: vec!["key".into()],
+            reason: "x".into(),
+            ..Default::default()
+        };
+        root.webhooks.put_webhook(root.ask(put)).await.unwrap();
     });
     let real = Ids {
         run: run.parse().unwrap(),
@@ -236,6 +275,7 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
         key: key.parse().unwrap(),
         switch: "switch-that-is",
         budget: "budget-that-is",
+        webhook: "webhook-that-is",
     };
     let none = Ids {
         run: Uuid::new_v4(),
@@ -243,6 +283,7 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
         key: Uuid::new_v4(),
         switch: "switch-nowhere",
         budget: "budget-nowhere",
+        webhook: "webhook-nowhere",
     };
     let before = guarded.as_holder(&olga, &format!("runs get {run}")).json()["lastSeq"].clone();
 

@@ -37,6 +37,9 @@ impl Guarded {
             "[identity]\njwksFile = \"{}\"\nissuer = \"{ISSUER}\"\naudience = \"{AUDIENCE}\"\napiKeys = true\n",
             jwks.display()
         );
+        let key = private(files.path(), "webhook.key", &format!("whsec_{}", "RkFLRS1G".repeat(4)));
+        let of_acme = "[[webhookSecrets]]\nsecretId = \"key\"\ntenantId = \"acme\"\n";
+        let config = format!("{config}{of_acme}from = {{ file = \"{}\" }}\n", key.display());
         put(files.path(), "signalbox.toml", &config);
         let config = files.path().join("signalbox.toml");
         let server = Server::over(TempDir::new().unwrap(), &["--config", config.to_str().unwrap()]);

@@ -71,7 +71,7 @@ fn scope(number: i32) -> Result<SwitchScope, Refusal> {
 }
 
 /// Whose calls a rule concerns.
-pub(super) fn reach(tenant_id: &str, platform_wide: bool) -> Result<Reach, Refusal> {
+pub(crate) fn reach(tenant_id: &str, platform_wide: bool) -> Result<Reach, Refusal> {
     match (validate::optional_id("tenant_id", tenant_id)?, platform_wide) {
         (None, false) => Ok(Reach::Own),
         (None, true) => Ok(Reach::Platform),
@@ -116,12 +116,12 @@ pub(super) fn wish(request: v1::PutBudgetRequest) -> Result<PutBudget, Refusal> 
 }
 
 /// The revision a caller has seen; 0 says nothing.
-pub(super) const fn expected(revision: u64) -> Expected {
+pub(crate) const fn expected(revision: u64) -> Expected {
     if revision == 0 { Expected::Any } else { Expected::Revision(revision) }
 }
 
 /// How many rows an answer has at most.
-pub(super) fn rows(limit: u32) -> Result<usize, Refusal> {
+pub(crate) fn rows(limit: u32) -> Result<usize, Refusal> {
     match limit as usize {
         0 => Ok(ROWS_DEFAULT),
         rows @ 1..=ROWS_MAX => Ok(rows),

@@ -225,6 +225,7 @@ async fn an_open_watch_ends_when_its_key_is_taken_back() {
     let edge = Edge {
         api: node,
         governance: Arc::new(FakeGovernance::default()),
+        webhooks: Arc::new(FakeGovernance::default()),
         identity: world.identity.clone(),
         keys: world.keys.clone(),
         ids: Arc::new(RandomIds),

@@ -96,6 +96,7 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
     let edge = Edge {
         api: node.clone(),
         governance: governance.clone(),
+        webhooks: governance.clone(),
         identity: Arc::new(Claims),
         keys: Arc::new(ApiKeys::new(store, clock, Arc::new(RandomIds))),
         ids: Arc::new(RandomIds),

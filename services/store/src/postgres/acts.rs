@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::errors::{Problem, failed};
 use super::governance::{put_budget, retire_budget, write_change};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
-use super::{PostgresStore, Shared};
+use super::{PostgresStore, Shared, webhooks};
 use crate::acts::{audit_event, audit_head, ended_window, left, named_run, over};
 use crate::rows::{count, int};
 
@@ -160,10 +160,15 @@ async fn do_act(conn: &mut PgConnection, shared: &Shared, act: &Act) -> Result<A
             retire_budget(conn, budget).await?;
             None
         }
+        Effect::SendAgain(webhook, again) => {
+            webhooks::send_again(conn, webhook, again, now.ms()).await?;
+            None
+        }
     };
     let epoch = change.as_ref().map_or(act.expected_epoch, |change| change.epoch);
     let event = record(&head, act, now, epoch)?;
     write_record(conn, &event).await?;
+    webhooks::tell_act(conn, &event).await?;
     Ok(Acted::Done(Box::new(Done { event, change })))
 }
 

@@ -21,6 +21,7 @@ use super::transaction::{Attempts, Ended, GovernanceLock, in_time};
 use crate::batch::{Answer, Batch, Parts, answered_commands, approvals_json, budgets, oldest_epoch, run_keys};
 use crate::dashboard::{cost_band, ended_at};
 use crate::rows::{int, run_columns};
+use crate::webhooks::run_of;
 
 /// Most bytes of bodies that one statement carries, and beyond which a transaction takes no further entry, unless a single
 /// body or entry has more. The server ends a transaction whose node thinks for a second, a statement has two, and a message
@@ -273,7 +274,13 @@ const SAVE: &str = "WITH \
         FROM UNNEST($26::uuid[], $27::uuid[], $28::bytea[]) AS n (run_key, command_id, answer) \
         WHERE i.run_key = n.run_key AND i.command_id = n.command_id), \
     ended AS (INSERT INTO meter_windows (budget_id, starts, ended, consumed, limit_micros) \
-        SELECT * FROM UNNEST($31::text[], $32::int8[], $33::int8[], $34::int8[], $35::int8[]) ON CONFLICT DO NOTHING) \
+        SELECT * FROM UNNEST($31::text[], $32::int8[], $33::int8[], $34::int8[], $35::int8[]) ON CONFLICT DO NOTHING), \
+    told AS (INSERT INTO webhook_deliveries (webhook_id, run_key, subject, seq, part, event_type, tenant, hash, once, \
+        queued_at_ms, state, attempts, next_at_ms) SELECT w.webhook_id, n.run_key, '', n.seq, n.part, n.event_type, \
+        n.tenant, n.hash, n.once, $29::int8, 0, 0, $29::int8 FROM UNNEST($41::uuid[], $42::int8[], $43::int8[], \
+        $44::text[], $45::text[], $46::bytea[], $47::text[]) AS n (run_key, seq, part, event_type, tenant, hash, once) \
+        JOIN webhook_wants AS w ON w.event_type = n.event_type AND (w.tenant = '' OR w.tenant = n.tenant) \
+        ON CONFLICT DO NOTHING) \
     SELECT 1";
 
 async fn save(conn: &mut PgConnection, batch: &Batch, now: UnixMicros) -> Result<(), Problem> {
@@ -342,6 +349,13 @@ async fn save(conn: &mut PgConnection, batch: &Batch, now: UnixMicros) -> Result
         .bind(shown.iter().map(|(_, (projection, _))| projection.has_warnings).collect::<Vec<_>>())
         .bind(shown.iter().map(|(_, (projection, _))| projection.words.as_bytes()).collect::<Vec<_>>())
         .bind(shown.iter().map(|(_, (projection, last_at))| ended_at(projection, *last_at)).collect::<Vec<_>>())
+        .bind(batch.told.iter().map(|told| run_of(&told.place)).collect::<Vec<_>>())
+        .bind(batch.told.iter().map(|told| int(told.place.seq)).collect::<Vec<_>>())
+        .bind(batch.told.iter().map(|told| i64::from(told.place.part)).collect::<Vec<_>>())
+        .bind(batch.told.iter().map(|told| told.event_type.as_str()).collect::<Vec<_>>())
+        .bind(batch.told.iter().map(|told| told.tenant_id.as_ref().map(TenantId::as_str)).collect::<Vec<_>>())
+        .bind(batch.told.iter().map(|told| told.hash.0.as_slice()).collect::<Vec<_>>())
+        .bind(batch.told.iter().map(|told| told.once.as_deref()).collect::<Vec<_>>())
         .execute(conn)
         .await
         .map_err(failed("write what a batch has changed"))?;

@@ -10,12 +10,13 @@ use signalbox_domain::time::UnixMicros;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError};
 use signalbox_ports::leases::RUN_FORMAT;
+use signalbox_ports::webhooks::told_of_run;
 use sqlx::PgConnection;
 
 use super::append::{append, insert_approvals, insert_events};
 use super::errors::{Problem, failed};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
-use super::{PostgresStore, Shared};
+use super::{PostgresStore, Shared, webhooks};
 use crate::batch::approvals_json;
 use crate::cells::Cells as _;
 use crate::dashboard::{cost_band, ended_at};
@@ -188,6 +189,8 @@ async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Resul
     .await
     .map_err(failed("write the dashboard"))?;
     insert_events(conn, &events).await?;
+    let told = told_of_run(&head, &events, run.events.iter().map(|new| &new.event), |_| None);
+    webhooks::tell(conn, &told, head.last_at.ms()).await?;
     let open: Vec<_> = run.projection.open_approvals.iter().map(|open| (run.run_key, &run.tenant_id, open)).collect();
     insert_approvals(conn, &open).await?;
     Ok(Some(Created::New { head, events }))

@@ -25,6 +25,7 @@ mod nodes;
 mod open;
 mod store_clock;
 mod sweeps;
+mod webhooks;
 mod transaction;
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use uuid::Uuid;
 
-use super::SqliteStore;
+use super::{SqliteStore, webhooks};
 use super::governance::{put_budget, retire_budget, write_change};
 use super::rows::{blob, failed};
 use crate::acts::{audit_event, audit_head, ended_window, left, named_run, over};
@@ -133,10 +133,15 @@ async fn do_act(conn: &mut SqliteConnection, act: &Act, now: UnixMicros) -> Resu
             retire_budget(conn, budget).await?;
             None
         }
+        Effect::SendAgain(webhook, again) => {
+            webhooks::send_again(conn, webhook, again, now.ms()).await?;
+            None
+        }
     };
     let epoch = change.as_ref().map_or(act.expected_epoch, |change| change.epoch);
     let event = record(&head, act, now, epoch)?;
     write_record(conn, &event).await?;
+    webhooks::tell_act(conn, &event).await?;
     Ok(Acted::Done(Box::new(Done { event, change })))
 }
 

@@ -14,6 +14,7 @@ use signalbox_ports::clock::Clock;
 use signalbox_ports::journal::StoreError;
 
 use super::direct::{Direct, Transaction};
+use super::webhooks;
 use crate::batch::{Answer, Batch, Parts, answered_commands, approvals_json, budgets, oldest_epoch, run_keys};
 use crate::dashboard::{cost_band, ended_at};
 use crate::governance::{epoch_change, unreadable_change};
@@ -35,6 +36,7 @@ fn judge_and_write(conn: &Transaction<'_>, part: &[Entry], clock: &dyn Clock) ->
     let now = clock.now_micros();
     let answers = part.iter().map(|entry| batch.judge(entry, now)).collect();
     insert_events(conn, &batch.events)?;
+    webhooks::tell(conn, &batch.told, now.ms())?;
     save_meters(conn, &batch)?;
     keep_windows(conn, &batch)?;
     save_runs(conn, &batch)?;

@@ -7,9 +7,11 @@ use signalbox_domain::time::UnixMicros;
 use signalbox_ports::clock::Clock;
 use signalbox_ports::journal::{Created, NewRun, StoreError};
 use signalbox_ports::leases::RUN_FORMAT;
+use signalbox_ports::webhooks::told_of_run;
 
 use super::append::{insert_approvals, insert_events};
 use super::direct::{Direct, Transaction};
+use super::webhooks;
 use crate::batch::approvals_json;
 use crate::dashboard::{cost_band, ended_at};
 use crate::rows::{int, run_columns, run_row};
@@ -84,6 +86,8 @@ fn create(conn: &Transaction<'_>, run: &NewRun, now: UnixMicros) -> Result<Creat
                   ended_at, submitted_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     conn.execute("write the dashboard", insert, row)?;
     insert_events(conn, &events)?;
+    let told = told_of_run(&head, &events, run.events.iter().map(|new| &new.event), |_| None);
+    webhooks::tell(conn, &told, head.last_at.ms())?;
     let open: Vec<_> = run.projection.open_approvals.iter().map(|open| (run.run_key, &run.tenant_id, open)).collect();
     insert_approvals(conn, &open)?;
     Ok(Created::New { head, events })

@@ -21,6 +21,7 @@ mod open;
 mod probe;
 mod rows;
 mod sweeps;
+mod webhooks;
 mod writer;
 
 use std::sync::Arc;

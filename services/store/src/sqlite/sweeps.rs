@@ -42,7 +42,9 @@ pub(super) async fn follow(
         | GovernanceChange::ThrottleSet(_)
         | GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::BudgetOpened(_)
-        | GovernanceChange::SwitchDisarmProposed(_) => return Ok(()),
+        | GovernanceChange::SwitchDisarmProposed(_)
+        | GovernanceChange::WebhookPut(_)
+        | GovernanceChange::WebhookRemoved { .. } => return Ok(()),
     };
     statement.execute(conn).await.map(|_| ()).map_err(failed("begin or stop a sweep"))
 }

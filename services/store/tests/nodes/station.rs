@@ -29,6 +29,7 @@ use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::Journal;
 use signalbox_ports::leases::Leases;
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs, MemorySecrets};
+use signalbox_ports::webhooks::{Deliveries, NoCourier};
 use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, NodeHandle, Ports};
 use signalbox_store::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 
@@ -73,7 +74,7 @@ impl Station {
     /// A node on any store.
     pub(crate) async fn over<S>(store: Arc<S>, blobs: Arc<dyn Blobs>, tools: Arc<FakeTools>) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries,
     {
         let ports = Ports {
             journal: store.clone(),
@@ -81,7 +82,9 @@ impl Station {
             inbox: store.clone(),
             leases: store.clone(),
             governance: store.clone(),
-            acts: store,
+            acts: store.clone(),
+            deliveries: store,
+            courier: Arc::new(NoCourier),
             blobs,
             bus: Arc::new(DeadBus),
             tools: tools.clone(),

@@ -9,7 +9,7 @@ mod source;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-mod web;
+pub(crate) mod web;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use crate::acts::{
 };
 use crate::governance::check_readable;
 use crate::journal::StoreError;
+use crate::webhooks::told_of_act;
 
 #[async_trait]
 impl Acts for MemoryStore {
@@ -42,8 +43,13 @@ impl Acts for MemoryStore {
                 next.retire_budget(&budget);
                 None
             }
+            Effect::SendAgain(webhook, again) => {
+                next.send_again(&webhook, &again, now.ms());
+                None
+            }
         };
         let event = record(&head, &act, now, next.epoch())?;
+        next.tell(told_of_act(&event), event.at.ms());
         next.audit.push(event.clone());
         *state = next;
         Ok(Acted::Done(Box::new(Done { event, change })))

@@ -76,6 +76,7 @@ impl State {
     pub(super) fn change(&mut self, change: GovernanceChange, at_unix_ms: UnixMs) -> EpochChange {
         let change = EpochChange { epoch: self.epoch() + 1, at_unix_ms, change };
         self.follow(&change.change);
+        self.follow_webhooks(&change.change);
         self.changes.push(change.clone());
         change
     }

@@ -13,6 +13,7 @@ use signalbox_domain::time::UnixMicros;
 use super::{MemoryStore, Run, Snapshot, State};
 use crate::clock::BootInstant;
 use crate::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError, check_events};
+use crate::webhooks::told_of_run;
 
 #[async_trait]
 impl Journal for MemoryStore {
@@ -42,6 +43,8 @@ impl Journal for MemoryStore {
             inbox: Vec::new(),
             snapshot: None,
         };
+        let said = run.events.iter().map(|new| &new.event);
+        state.tell(told_of_run(&head, &events, said, |_| None), head.last_at.ms());
         state.by_public_id.insert(public, run.run_key);
         state.runs.insert(run.run_key, row);
         Ok(Created::New { head, events })
@@ -120,6 +123,9 @@ impl State {
         for (id, metered) in &meters {
             self.windows.extend(self.meters.get(id).and_then(|before| ended_window(before, &metered.meter)));
         }
+        let window_of = |id: &BudgetId| Some(meters.get(id)?.meter.window_start_unix_seconds);
+        let told = told_of_run(&accepted.head, &accepted.events, &accepted.read_back, window_of);
+        self.tell(told, accepted.head.last_at.ms());
         self.meters.extend(meters);
         let run = self.run_mut(entry.run_key)?;
         run.parked |= accepted.head.owner.is_none();

@@ -9,6 +9,7 @@ mod keys;
 mod leases;
 mod maintenance;
 mod sweeps;
+mod webhooks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::ApiKey;
 use signalbox_domain::ids::{
     ActorId, AgentId, ApprovalId, BudgetId, CommandId, KeyId, NodeIncarnation, PipelineId, RunId, RunKey,
-    StoreIncarnation, TenantId,
+    StoreIncarnation, TenantId, WebhookId,
 };
 use signalbox_domain::run::append::{CommandAnswer, RunHead, RunProjection};
 use signalbox_domain::run::chain::StoredEvent;
@@ -30,6 +31,7 @@ use signalbox_domain::time::{UnixMicros, UnixMs};
 use crate::clock::{BootInstant, Clock};
 use crate::inbox::InboxCommand;
 use crate::journal::StoreError;
+use crate::webhooks::Delivery;
 
 /// Everything a store held at one moment.
 #[derive(Clone)]
@@ -58,6 +60,11 @@ struct State {
     nodes: BTreeMap<NodeIncarnation, Lease>,
     /// Unfinished sweeps, the oldest first.
     sweeps: Vec<Sweep>,
+    /// Webhooks, and who sends for each.
+    webhooks: BTreeMap<WebhookId, webhooks::Sender>,
+    deliveries: Vec<Delivery>,
+    /// What was told once and is not told again.
+    told_once: BTreeSet<(WebhookId, String)>,
     keys: BTreeMap<KeyId, ApiKey>,
 }
 
@@ -123,6 +130,9 @@ impl MemoryStore {
             audit: Vec::new(),
             nodes: BTreeMap::new(),
             sweeps: Vec::new(),
+            webhooks: BTreeMap::new(),
+            deliveries: Vec::new(),
+            told_once: BTreeSet::new(),
             keys: BTreeMap::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), clock, failing: Arc::default(), loses_answer: Arc::default() }

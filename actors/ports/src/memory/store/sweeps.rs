@@ -27,7 +27,9 @@ impl State {
             | GovernanceChange::ThrottleSet(_)
             | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::BudgetOpened(_)
-            | GovernanceChange::SwitchDisarmProposed(_) => {}
+            | GovernanceChange::SwitchDisarmProposed(_)
+            | GovernanceChange::WebhookPut(_)
+            | GovernanceChange::WebhookRemoved { .. } => {}
         }
     }
 

@@ -74,7 +74,9 @@ impl Authority {
             | GovernanceChange::ThrottleSet(_)
             | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::BudgetOpened(_)
-            | GovernanceChange::SwitchDisarmProposed(_) => {}
+            | GovernanceChange::SwitchDisarmProposed(_)
+            | GovernanceChange::WebhookPut(_)
+            | GovernanceChange::WebhookRemoved { .. } => {}
         }
     }
 

@@ -9,6 +9,7 @@ impl Schedule {
         let life = Life::new();
         let name = format!("{}.{}", machine.name, machine.started);
         let named = |what: &str| Dice::new(self.world.seed, &format!("{name} {what}"));
+use signalbox_ports::webhooks::NoCourier;
         let link = Arc::new(Link {
             world: self.world.clone(),
             life: life.clone(),
@@ -29,6 +30,8 @@ impl Schedule {
             leases: link.clone(),
             governance: link.clone(),
             acts: Arc::new(self.world.store.clone()),
+            deliveries: Arc::new(self.world.store.clone()),
+            courier: Arc::new(NoCourier),
             blobs: link,
             bus: Arc::new(SimBus::new(self.world.clone(), named("bus"))),
             tools: Arc::new(hands),

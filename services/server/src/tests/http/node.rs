@@ -9,6 +9,7 @@ use signalbox_domain::ids::ToolId;
 use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{RandomIds, SystemClock};
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs, MemorySecrets, MemoryStore};
+use signalbox_ports::webhooks::NoCourier;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use signalbox_runtime::{Node, NodeConfig, NodeHandle, Ports};
 use tokio::net::TcpListener;
@@ -64,6 +65,8 @@ impl Served {
             leases: store.clone(),
             governance: store.clone(),
             acts: store.clone(),
+            deliveries: store.clone(),
+            courier: Arc::new(NoCourier),
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(NoBus),
             tools: tools.clone(),
@@ -76,6 +79,7 @@ impl Served {
         let edge = Edge {
             api: Arc::new(node.clone()),
             governance: Arc::new(node.clone()),
+            webhooks: Arc::new(node.clone()),
             keys: Arc::new(ApiKeys::new(store.clone(), clock.clone(), Arc::new(RandomIds))),
             identity: Arc::new(Claims),
             ids: Arc::new(RandomIds),

@@ -14,49 +14,24 @@ mod tests;
 #[cfg(test)]
 mod tests_hostile;
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
-use reqwest::{Method, Response, StatusCode, redirect};
+use reqwest::{Method, Response, StatusCode};
 use signalbox_domain::governance::egress::{
-    BODY_BYTES_MAX, CheckedUrl, EgressDenial, EgressRules, HostExemption, REDIRECTS_MAX, check_redirect,
-    check_resolved, check_url,
+    BODY_BYTES_MAX, CheckedUrl, EgressRules, HostExemption, REDIRECTS_MAX, check_redirect, check_url,
 };
 use signalbox_domain::governance::grant::Constraints;
 use tokio::time::{Instant, timeout_at};
+
+pub(crate) use crate::guarded::{Resolver, SystemResolver, WebFailure};
+use crate::guarded::{checked_addresses, client_to, failed};
 
 pub(crate) use self::tool::WebFetch;
 
 /// Longest time for one page with all its redirects.
 const FETCH_MAX: Duration = Duration::from_secs(30);
-/// Longest time to connect.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Most addresses of one host that are looked at.
-const ADDRESSES_MAX: usize = 64;
-/// Who we say we are.
-const USER_AGENT: &str = concat!("signalbox/", env!("CARGO_PKG_VERSION"));
-
-/// Where names become addresses.
-#[async_trait]
-pub(crate) trait Resolver: Send + Sync + 'static {
-    /// All addresses of a host.
-    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<IpAddr>>;
-}
-
-/// The resolver of this machine.
-#[derive(Debug)]
-pub(crate) struct SystemResolver;
-
-#[async_trait]
-impl Resolver for SystemResolver {
-    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<IpAddr>> {
-        Ok(tokio::net::lookup_host((host, port)).await?.map(|address| address.ip()).collect())
-    }
-}
 
 /// Fetches pages.
 pub(crate) struct WebFetcher {
@@ -74,27 +49,6 @@ pub(crate) struct Fetched {
     pub(crate) media_type: Option<String>,
     /// The decoded body.
     pub(crate) body: Vec<u8>,
-}
-
-/// Why there is no page.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct WebFailure {
-    /// Stable code.
-    pub(crate) code: &'static str,
-    /// In words; names hosts, never whole URLs.
-    pub(crate) message: String,
-    /// True if something had left this machine.
-    pub(crate) left: bool,
-}
-
-impl From<EgressDenial> for WebFailure {
-    fn from(denial: EgressDenial) -> Self {
-        Self { code: denial.reason.code(), message: denial.to_string(), left: false }
-    }
-}
-
-fn failed<T>(code: &'static str, message: impl Into<String>, left: bool) -> Result<T, WebFailure> {
-    Err(WebFailure { code, message: message.into(), left })
 }
 
 impl WebFetcher {
@@ -148,23 +102,8 @@ impl WebFetcher {
 
     /// One request, to one of the addresses that were checked.
     async fn hop(&self, here: &CheckedUrl, method: &Method, rules: &EgressRules) -> Result<Response, WebFailure> {
-        let addresses = self.addresses(here, rules).await?;
-        let pinned = Pinned(addresses.into_iter().map(|address| SocketAddr::new(address, here.port)).collect());
-        let client = reqwest::Client::builder()
-            .dns_resolver(Arc::new(pinned))
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .referer(false)
-            .connect_timeout(CONNECT_MAX)
-            .user_agent(USER_AGENT)
-            .build();
-        let client = match client {
-            Ok(client) => client,
-            Err(error) => {
-                tracing::error!(%error, "no HTTP client could be made");
-                return failed("web-client-unavailable", "this installation cannot make web requests", false);
-            }
-        };
+        let addresses = checked_addresses(self.resolver.as_ref(), here, rules).await?;
+        let client = client_to(addresses, here.port)?;
         match client.request(method.clone(), here.url.clone()).send().await {
             Ok(response) => Ok(response),
             Err(error) => {
@@ -172,32 +111,6 @@ impl WebFetcher {
                 failed("fetch-failed", format!("`{}` could not be reached", here.host), true)
             }
         }
-    }
-
-    /// Every address of the host, all of them checked: one that lies inside is enough to refuse the host.
-    async fn addresses(&self, here: &CheckedUrl, rules: &EgressRules) -> Result<Vec<IpAddr>, WebFailure> {
-        let found = match here.url.host() {
-            Some(url::Host::Ipv4(address)) => vec![IpAddr::V4(address)],
-            Some(url::Host::Ipv6(address)) => vec![IpAddr::V6(address)],
-            Some(url::Host::Domain(name)) => match self.resolver.resolve(name, here.port).await {
-                Ok(found) => found,
-                Err(error) => {
-                    tracing::debug!(%error, host = here.host, "a name was not resolved");
-                    return failed("name-not-resolved", format!("`{}` has no address", here.host), true);
-                }
-            },
-            None => return failed("invalid-url", "the URL has no host", false),
-        };
-        if found.is_empty() || found.len() > ADDRESSES_MAX {
-            return failed("name-not-resolved", format!("`{}` has no or too many addresses", here.host), true);
-        }
-        for address in &found {
-            if let Err(reason) = check_resolved(here, *address, rules) {
-                let message = format!("`{}` leads to an address that is not on the public internet", here.host);
-                return failed(reason.code(), message, false);
-            }
-        }
-        Ok(found)
     }
 }
 
@@ -238,14 +151,4 @@ async fn body(here: &CheckedUrl, mut response: Response) -> Result<Fetched, WebF
 /// A media type without its parameters.
 fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-}
-
-/// Resolves whatever name it is asked for to the addresses that were checked.
-struct Pinned(Vec<SocketAddr>);
-
-impl reqwest::dns::Resolve for Pinned {
-    fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
-        let addresses: reqwest::dns::Addrs = Box::new(self.0.clone().into_iter());
-        Box::pin(std::future::ready(Ok(addresses)))
-    }
 }
