@@ -205,9 +205,7 @@ impl Again {
     pub fn of_event_id(id: &str) -> Option<Self> {
         let rest = id.strip_prefix("evt_")?;
         let (hash, part) = match rest.split_once('_') {
-            Some((hash, text)) => {
-                (hash, text.parse().ok().filter(|part: &u32| *part > 0 && part.to_string() == text)?)
-            }
+            Some((hash, text)) => (hash, text.parse().ok().filter(|part: &u32| *part > 0 && part.to_string() == text)?),
             None => (rest, 0),
         };
         Some(Self::One { hash: EventHash::from_hex(hash)?, part })
@@ -232,12 +230,8 @@ pub trait Deliveries: Send + Sync + 'static {
     /// earliest that waits. None once the claim is another's.
     async fn due(&self, claim: &ClaimedWebhook, limit: usize) -> Result<Vec<Delivery>, StoreError>;
     /// Notes an attempt. `false` if the claim is another's, or nothing waits at this place any more: then nothing is noted.
-    async fn note_attempt(
-        &self,
-        claim: &ClaimedWebhook,
-        place: &Place,
-        attempt: Attempted,
-    ) -> Result<bool, StoreError>;
+    async fn note_attempt(&self, claim: &ClaimedWebhook, place: &Place, attempt: Attempted)
+    -> Result<bool, StoreError>;
     /// Deliveries of a webhook, the latest first, up to [`DELIVERIES_MAX`].
     async fn deliveries(&self, webhook: &WebhookId, limit: usize) -> Result<Vec<Delivery>, StoreError>;
     /// How many deliveries would be sent again.
@@ -282,9 +276,6 @@ impl Courier for NoCourier {
         Err("this installation sends no webhooks".to_owned())
     }
     async fn send(&self, _: Parcel) -> Answer {
-        Answer::Failed {
-            code: "webhooks-unavailable".to_owned(),
-            message: "this installation sends none".to_owned(),
-        }
+        Answer::Failed { code: "webhooks-unavailable".to_owned(), message: "this installation sends none".to_owned() }
     }
 }

@@ -22,8 +22,8 @@ use signalbox_domain::run::progress::{CustomerSummary, ProgressKind};
 use signalbox_domain::run::replay::ReplayError;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::SubmissionError;
-use signalbox_ports::journal::StoreError;
 use signalbox_domain::webhook::WebhookDenial;
+use signalbox_ports::journal::StoreError;
 use signalbox_ports::sealing::SealError;
 
 /// A run that was accepted.

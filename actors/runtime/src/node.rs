@@ -23,8 +23,8 @@ pub use standing::NodeStanding;
 pub use throttling::{SetThrottle, ThrottleStanding};
 pub use webhooks::{Pinged, WebhookStanding};
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;

@@ -84,7 +84,9 @@ pub(crate) struct StorePorts {
 }
 
 impl StorePorts {
-    fn over<S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys>(store: S) -> Self {
+    fn over<S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys>(
+        store: S,
+    ) -> Self {
         let store = Arc::new(store);
         Self {
             journal: store.clone(),
@@ -137,8 +139,7 @@ pub(crate) async fn start(
     let applied = governance_file::apply(store.governance.as_ref(), store.acts.as_ref(), config, clock.now()).await?;
     tracing::info!(?applied, "the configuration is applied");
     let secrets = ConfiguredSecrets::new(config.map(|config| config.secrets.as_slice()).unwrap_or_default());
-    let secrets =
-        secrets.with_webhook_keys(config.map(|config| config.webhook_secrets.as_slice()).unwrap_or_default());
+    let secrets = secrets.with_webhook_keys(config.map(|config| config.webhook_secrets.as_slice()).unwrap_or_default());
     // With a database, several nodes must read what one of them has sealed: a key in one data folder would not do.
     let own_key = address.is_none().then_some(data);
     let keys = key_ring(config.map(|config| config.sealing_keys.as_slice()).unwrap_or_default(), own_key)?;

@@ -286,13 +286,7 @@ impl WebhookApi for FakeGovernance {
     async fn put_webhook(&self, _: &Caller, wish: PutWebhook) -> Result<(WebhookStanding, bool), ApiError> {
         Err(no_such(&wish.webhook_id))
     }
-    async fn remove_webhook(
-        &self,
-        _: &Caller,
-        id: &WebhookId,
-        _: &str,
-        _: Expected,
-    ) -> Result<Webhook, ApiError> {
+    async fn remove_webhook(&self, _: &Caller, id: &WebhookId, _: &str, _: Expected) -> Result<Webhook, ApiError> {
         Err(no_such(id))
     }
     async fn webhook(&self, _: &Caller, id: &WebhookId) -> Result<WebhookStanding, ApiError> {

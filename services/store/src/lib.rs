@@ -18,9 +18,9 @@ mod postgres;
 mod rows;
 mod sealing;
 mod sqlite;
-mod webhooks;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod webhooks;
 
 pub use blobs::FileBlobs;
 pub use inspect::{Durability, StoreFacts, inspect_postgres, inspect_sqlite};

@@ -17,8 +17,8 @@ pub use managing::{
 };
 pub use notice::{Notice, of_act, of_run};
 pub use retry::{
-    Answer, DELIVERY_GIVES_UP_AFTER_MS, Next, PROBLEM_BYTES_MAX, RETRY_AFTER_SECONDS_MAX, RETRY_FIRST_MS, RETRY_LONGEST_MS,
-    judge_answer, retry_delay_ms,
+    Answer, DELIVERY_GIVES_UP_AFTER_MS, Next, PROBLEM_BYTES_MAX, RETRY_AFTER_SECONDS_MAX, RETRY_FIRST_MS,
+    RETRY_LONGEST_MS, judge_answer, retry_delay_ms,
 };
 
 use serde::{Deserialize, Serialize};

@@ -81,7 +81,10 @@ fn operators_put_webhooks_of_their_own_reach_and_nobody_else_any() {
 
 #[test]
 fn a_webhook_is_found_by_its_own_operators_and_absent_for_everybody_else() {
-    let state = then(GovernanceState::default(), asked(wish("w"), Role::TenantOperator, &GovernanceState::default(), 0).unwrap());
+    let state = then(
+        GovernanceState::default(),
+        asked(wish("w"), Role::TenantOperator, &GovernanceState::default(), 0).unwrap(),
+    );
     let look = |of: &str, role| {
         let (tenant_id, actor) = (tenant(of), actor(role));
         let by = Operator { tenant_id: &tenant_id, actor: &actor };
@@ -141,7 +144,9 @@ fn an_endpoint_that_is_gone_disables_the_webhook_that_still_leads_there() {
 
 #[test]
 fn waits_double_up_to_half_an_hour_and_are_a_random_part_of_that() {
-    for (attempts, bound) in [(1, RETRY_FIRST_MS), (2, 2_000), (5, 16_000), (12, RETRY_LONGEST_MS), (u32::MAX, RETRY_LONGEST_MS)] {
+    for (attempts, bound) in
+        [(1, RETRY_FIRST_MS), (2, 2_000), (5, 16_000), (12, RETRY_LONGEST_MS), (u32::MAX, RETRY_LONGEST_MS)]
+    {
         assert_eq!(retry_delay_ms(attempts, bound), bound);
         assert_eq!((retry_delay_ms(attempts, 0), retry_delay_ms(attempts, bound + 1)), (0, 0));
     }

@@ -125,7 +125,10 @@ pub async fn a_delivery_is_written_with_what_it_tells_and_only_for_those_who_wan
     assert_eq!(own.len(), 1, "{own:?}");
     let event = &f.journal.read(head.run_key, head.last_seq - 1, 1).await.unwrap()[0];
     assert_eq!((own[0].hash, own[0].place.run_key, own[0].place.seq), (event.hash, Some(head.run_key), event.seq));
-    assert_eq!((own[0].event_type, own[0].state, own[0].attempts), (EventType::RunCompleted, DeliveryState::Waiting, 0));
+    assert_eq!(
+        (own[0].event_type, own[0].state, own[0].attempts),
+        (EventType::RunCompleted, DeliveryState::Waiting, 0)
+    );
     assert_eq!((own[0].tenant_id.clone(), own[0].queued_at), (Some(tenant("acme")), event.at.ms()));
     assert_eq!(f.told("platform").await.len(), 1);
     for silent in ["foreign", "other", "off"] {

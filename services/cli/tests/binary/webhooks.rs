@@ -269,7 +269,10 @@ fn a_ping_an_old_key_and_a_replay_serve_whoever_changes_a_receiver_over() {
     assert_eq!((pinged["arrived"].clone(), pinged["httpStatus"].clone()), (json!(true), json!(201)));
     let ping = receiver.at("/w").remove(0);
     assert!(ping.is_signed_with(KEY) && ping.is_signed_with(OLD_KEY));
-    assert_eq!((ping.event()["type"].as_str(), &ping.event()["id"]), (Some("dev.signalbox.webhook.ping"), &pinged["eventId"]));
+    assert_eq!(
+        (ping.event()["type"].as_str(), &ping.event()["id"]),
+        (Some("dev.signalbox.webhook.ping"), &pinged["eventId"])
+    );
     put_hook(&server, "down", &receiver.url("/down"), &["run.completed"], &["--disabled"]);
     refused(&server, &["webhooks", "test", "down"], 1, "ping-not-taken");
 

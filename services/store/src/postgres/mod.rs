@@ -25,8 +25,8 @@ mod nodes;
 mod open;
 mod store_clock;
 mod sweeps;
-mod webhooks;
 mod transaction;
+mod webhooks;
 
 use std::sync::Arc;
 

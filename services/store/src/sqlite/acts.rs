@@ -15,9 +15,9 @@ use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use uuid::Uuid;
 
-use super::{SqliteStore, webhooks};
 use super::governance::{put_budget, retire_budget, write_change};
 use super::rows::{blob, failed};
+use super::{SqliteStore, webhooks};
 use crate::acts::{audit_event, audit_head, ended_window, left, named_run, over};
 use crate::governance::incarnation_and_epoch;
 use crate::rows::{count, int};

@@ -57,9 +57,8 @@ impl Deliveries for MemoryStore {
         if !state.is_held(claim) {
             return Ok(Vec::new());
         }
-        let waits = |delivery: &&Delivery| {
-            delivery.webhook_id == claim.webhook_id && delivery.state == DeliveryState::Waiting
-        };
+        let waits =
+            |delivery: &&Delivery| delivery.webhook_id == claim.webhook_id && delivery.state == DeliveryState::Waiting;
         let is_first = |delivery: &&Delivery| {
             !state.deliveries.iter().filter(waits).any(|other| {
                 other.place.is_of_one_line_with(&delivery.place)
@@ -138,9 +137,9 @@ impl Deliveries for MemoryStore {
 
 impl State {
     fn is_held(&self, claim: &ClaimedWebhook) -> bool {
-        self.webhooks.get(&claim.webhook_id).is_some_and(|sender| {
-            sender.owner == Some(claim.node) && sender.lease_epoch == claim.lease_epoch
-        })
+        self.webhooks
+            .get(&claim.webhook_id)
+            .is_some_and(|sender| sender.owner == Some(claim.node) && sender.lease_epoch == claim.lease_epoch)
     }
 
     /// What a governance change means for deliveries: those of a webhook that is removed go with it, and those of one that is

@@ -9,7 +9,7 @@ impl Schedule {
         let life = Life::new();
         let name = format!("{}.{}", machine.name, machine.started);
         let named = |what: &str| Dice::new(self.world.seed, &format!("{name} {what}"));
-use signalbox_ports::webhooks::NoCourier;
+        use signalbox_ports::webhooks::NoCourier;
         let link = Arc::new(Link {
             world: self.world.clone(),
             life: life.clone(),
