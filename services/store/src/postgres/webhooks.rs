@@ -63,6 +63,8 @@ pub(super) async fn follow(conn: &mut PgConnection, change: &GovernanceChange) -
         | GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::ThrottleSet(_)
+        | GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::BudgetOpened(_)
         | GovernanceChange::SwitchDisarmProposed(_) => return Ok(()),
     };

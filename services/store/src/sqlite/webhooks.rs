@@ -74,6 +74,8 @@ pub(super) async fn follow(conn: &mut SqliteConnection, change: &GovernanceChang
         | GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::ThrottleSet(_)
+        | GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::BudgetOpened(_)
         | GovernanceChange::SwitchDisarmProposed(_) => return Ok(()),
     };

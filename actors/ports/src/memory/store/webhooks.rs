@@ -166,6 +166,8 @@ impl State {
             | GovernanceChange::GrantIssued(_)
             | GovernanceChange::GrantRevoked { .. }
             | GovernanceChange::ThrottlesSet(_)
+            | GovernanceChange::ThrottleSet(_)
+            | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::BudgetOpened(_)
             | GovernanceChange::SwitchDisarmProposed(_) => {}
         }
