@@ -12,12 +12,15 @@ use signalbox_domain::quantity::{Micros, Usage};
 use signalbox_domain::run::advance::projection;
 use signalbox_domain::run::append::RunProjection;
 use signalbox_domain::run::call::admit;
+use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::{BudgetWarning, GovernanceAudited, RunEvent};
+use signalbox_domain::run::evolve::evolve;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::{UnixMicros, UnixMs};
 use uuid::Uuid;
 
 use crate::given::{Story, answered, failed, kill, tool};
+use crate::golden::every_event;
 
 const SECOND: i64 = 1_000_000;
 const READ_AT: UnixMicros = UnixMicros(1_000_000 * SECOND);
@@ -292,6 +295,19 @@ fn instants_at_the_end_of_the_range_do_not_wrap_around() {
     };
     assert_eq!(found(&rows, &window(i64::MIN, i64::MAX)).len(), 7);
     assert_eq!(found(&rows, &window(i64::MAX, i64::MIN)), [0; 0]);
+}
+
+#[test]
+fn until_a_run_ends_no_event_changes_its_words() {
+    let story = Story::started(vec![tool("a", &[]), tool("b", &[])]);
+    let words = dashboard_words(&story.run);
+    for event in every_event() {
+        let mut run = RunEnvelope::clone(&story.run);
+        evolve(&mut run, UnixMicros(1), &event);
+        if run.end.is_none() {
+            assert_eq!(dashboard_words(&run), words, "{}", event.encode().0);
+        }
+    }
 }
 
 #[test]

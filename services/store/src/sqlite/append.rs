@@ -145,26 +145,26 @@ fn save_runs(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
 /// Columns that no index is over change with every call, the others a few times in a run. A row that shows what it is to
 /// show stays as it is.
 fn save_projections(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let show = "UPDATE run_dashboard SET total_cost_micros = ?2, percent = ?3, waiting_for = ?4, slow_at_ms = ?5, \
+                status = ?6, open_approvals = ?7, killed_by = ?8, cost_band = ?9, warned = ?10, words = ?11, \
+                ended_at = COALESCE(ended_at, ?12) WHERE run_key = ?1 AND (status, open_approvals, killed_by, cost_band, \
+                warned, words) IS NOT (?6, ?7, ?8, ?9, ?10, ?11)";
     let count = "UPDATE run_dashboard SET total_cost_micros = ?2, percent = ?3, waiting_for = ?4, slow_at_ms = ?5 \
                  WHERE run_key = ?1 AND (total_cost_micros, percent, waiting_for, slow_at_ms) IS NOT (?2, ?3, ?4, ?5)";
-    let show = "UPDATE run_dashboard SET status = ?2, open_approvals = ?3, killed_by = ?4, cost_band = ?5, warned = ?6, \
-                words = ?7, ended_at = COALESCE(ended_at, ?8) WHERE run_key = ?1 AND (status, open_approvals, killed_by, \
-                cost_band, warned, words) IS NOT (?2, ?3, ?4, ?5, ?6, ?7)";
     let forget = "DELETE FROM approvals WHERE run_key = ?1";
-    let mut count = conn.prepare("write the dashboard", count)?;
     let mut show = conn.prepare("write the dashboard", show)?;
+    let mut count = conn.prepare("write the dashboard", count)?;
     let mut forget = conn.prepare("write approvals", forget)?;
     for (key, (projection, last_at)) in &batch.projections {
+        let key = key.uuid().into_bytes();
+        let (cost, percent) = (projection.total_cost_micros, projection.percent);
+        let slow_at = projection.slow_at.map(|at| at.0);
         let row = params![
-            key.uuid().into_bytes(),
-            projection.total_cost_micros,
-            projection.percent,
+            key,
+            cost,
+            percent,
             projection.waiting_for,
-            projection.slow_at.map(|at| at.0),
-        ];
-        count.execute(row)?;
-        let row = params![
-            key.uuid().into_bytes(),
+            slow_at,
             projection.status.as_str(),
             approvals_json(&projection.open_approvals),
             projection.killed_by.as_ref().map(SwitchId::as_str),
@@ -173,8 +173,10 @@ fn save_projections(conn: &Transaction<'_>, batch: &Batch) -> Result<(), StoreEr
             projection.words.as_bytes(),
             ended_at(projection, *last_at),
         ];
-        show.execute(row)?;
-        forget.execute([key.uuid().into_bytes()])?;
+        if show.execute(row)? == 0 {
+            count.execute(params![key, cost, percent, projection.waiting_for, slow_at])?;
+        }
+        forget.execute([key])?;
     }
     insert_approvals(conn, &batch.open_approvals())
 }
