@@ -14,7 +14,7 @@ use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::{ActorId, CallId, TenantId, ToolId};
 use signalbox_domain::run::step::{CallEnding, CallResult};
 use signalbox_domain::run::submission::{Submission, parse};
-use signalbox_ports::bus::Bus;
+use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{Clock, SystemClock};
 use signalbox_ports::journal::Admitted;
 use signalbox_ports::memory::{FakeSeal, MemoryBlobs, MemorySecrets, MemoryStore, SequentialIds};
@@ -120,8 +120,8 @@ struct Silent;
 
 #[async_trait]
 impl Bus for Silent {
-    async fn announce(&self, _: u64) {}
-    async fn next(&self) -> u64 {
+    fn announce(&self, _: Notice) {}
+    async fn next(&self) -> Notice {
         std::future::pending().await
     }
 }
