@@ -62,9 +62,9 @@ pub(crate) struct WatchedNode(pub(crate) NodeHandle);
 
 impl Watched for WatchedNode {
     fn standing(&self) -> Standing {
-        let NodeStanding { ready, lease_held, draining, governance_epoch, governance_age, switches_armed } =
+        let NodeStanding { ready, lease_held, draining, governance_epoch, governance_age, switches_armed, bus } =
             self.0.node_standing();
-        Standing { ready, lease_held, draining, governance_epoch, governance_age, switches_armed }
+        Standing { ready, lease_held, draining, governance_epoch, governance_age, switches_armed, bus }
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Standing {
     pub governance_age: Duration,
     /// Kill switches in force.
     pub switches_armed: u64,
+    /// How the bus to the other nodes is: `none`, `heard` or `cut`. The node is ready without one.
+    pub bus: &'static str,
 }
 
 /// Whatever can be asked where it stands.
@@ -188,6 +190,7 @@ impl Collector for Now {
             ("lease_held", "1 while the node holds its lease", i64::from(now.lease_held)),
             ("draining", "1 while the node shuts down", i64::from(now.draining)),
             ("governance_epoch", "The epoch the node has read", whole(now.governance_epoch)),
+            ("bus_cut", "1 while the bus to the other nodes is configured and not heard", i64::from(now.bus == "cut")),
             ("switches_armed", "Kill switches in force", whole(now.switches_armed)),
         ];
         for (name, help, value) in rows {

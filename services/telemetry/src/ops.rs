@@ -48,6 +48,8 @@ struct Readiness {
     draining: bool,
     governance_epoch: u64,
     governance_age_ms: u64,
+    /// Not counted for `ready`: without a bus the node is only slower to hear.
+    bus: &'static str,
 }
 
 /// Answers until `shutdown` is ready. Nothing it tells is about a tenant, and nobody is asked who they are.
@@ -77,6 +79,7 @@ async fn ready(State(ops): State<Ops>) -> Response {
         draining: now.draining,
         governance_epoch: now.governance_epoch,
         governance_age_ms: u64::try_from(now.governance_age.as_millis()).unwrap_or(u64::MAX),
+        bus: now.bus,
     };
     (status, Json(readiness)).into_response()
 }

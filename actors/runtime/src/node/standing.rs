@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use signalbox_ports::bus::BusStanding;
+
 use super::NodeHandle;
 
 /// Where a node stands at this instant.
@@ -20,6 +22,8 @@ pub struct NodeStanding {
     pub governance_age: Duration,
     /// Kill switches in force.
     pub switches_armed: u64,
+    /// How the bus to the other nodes is: `none`, `heard` or `cut`. A node is ready without one.
+    pub bus: &'static str,
 }
 
 impl NodeHandle {
@@ -36,6 +40,11 @@ impl NodeHandle {
             governance_epoch: view.state.epoch,
             governance_age: Duration::from_millis(boot.ms_since(view.checked())),
             switches_armed: armed as u64,
+            bus: match self.bus() {
+                BusStanding::Local => "none",
+                BusStanding::Connected => "heard",
+                BusStanding::Cut(_) => "cut",
+            },
         }
     }
 }

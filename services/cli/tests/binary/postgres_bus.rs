@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Server, put, run, signalbox};
 use crate::postgres_nodes::Database;
+use crate::watched::get;
 
 /// A Redis of a test's own, ended when it is dropped.
 struct Redis {
@@ -324,9 +325,12 @@ fn a_process_serves_without_its_redis_and_says_so() {
     let log = std::fs::File::create(data.path().join("log")).unwrap();
     let path = data.path().join("log");
     let gone = "redis://:FAKE-password@127.0.0.1:1";
-    let server = Server::traced(log, data, &["--store", &database.url(), "--bus", gone]);
+    let server = Server::traced(log, data, &["--store", &database.url(), "--bus", gone, "--ops-listen", "127.0.0.1:0"]);
     let plan = json!({"rootAgentId": "ref.drafting", "plan": [{"stepId": "n", "kind": "wait", "seconds": 0}]});
     assert_eq!(server.submit(&plan, "--watch").exit, 0);
+    let (status, ready) = get(server.ops.as_ref().unwrap(), "/readyz");
+    let ready: Value = serde_json::from_str(&ready).unwrap();
+    assert_eq!((status, &ready["bus"]), (200, &json!("cut")), "{ready}");
     let said = std::fs::read_to_string(&path).unwrap();
     assert!(said.contains("bus-unreachable") && said.contains("redis://127.0.0.1:1"), "{said}");
     assert!(!said.contains("FAKE-password"));

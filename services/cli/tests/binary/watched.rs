@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Server, run, signalbox};
 
-fn get(addr: &str, target: &str) -> (u16, String) {
+pub(crate) fn get(addr: &str, target: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(addr).unwrap();
     write!(stream, "GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
