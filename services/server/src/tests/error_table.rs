@@ -10,7 +10,7 @@ use signalbox_domain::governance::switching::SwitchDenial;
 use signalbox_domain::governance::throttle::{BucketError, KeyKind};
 use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::identity::Role;
-use signalbox_domain::ids::{ApprovalId, BranchId, BucketId, GrantId, RunId, ToolId};
+use signalbox_domain::ids::{ApprovalId, BranchId, BucketId, GrantId, RunId, ToolId, WebhookId};
 use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::mode::OverrideRejected;
@@ -20,6 +20,7 @@ use signalbox_domain::run::evolve::FoldError;
 use signalbox_domain::run::replay::ReplayError;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::submission::{self, SubmissionError};
+use signalbox_domain::webhook::{WebhookDenial, WebhookUrlError};
 use signalbox_ports::journal::StoreError;
 use signalbox_ports::sealing::SealError;
 use tonic::Code;
@@ -31,6 +32,10 @@ use crate::errors::{Refusal, code_of, http_status_of, to_status};
 
 fn run_id() -> RunId {
     RunId::new(Uuid::from_u128(1))
+}
+
+fn webhook() -> WebhookId {
+    WebhookId::new("w").unwrap()
 }
 
 /// One of each. A new variant does not compile until it has its example here.
@@ -128,6 +133,18 @@ fn errors() -> Vec<ApiError> {
         ApiError::Throttle(ThrottleDenial::Exists(BucketId::new("t").unwrap())),
         ApiError::Throttle(ThrottleDenial::IdTaken(BucketId::new("t").unwrap())),
         ApiError::Throttle(ThrottleDenial::TooMany),
+        ApiError::Webhook(WebhookDenial::Url(WebhookUrlError::TooLong(3_000))),
+        ApiError::Webhook(WebhookDenial::Url(WebhookUrlError::Fragment)),
+        ApiError::Webhook(WebhookDenial::Url(WebhookUrlError::Port(22))),
+        ApiError::Webhook(WebhookDenial::NoEvents),
+        ApiError::Webhook(WebhookDenial::BadSecrets),
+        ApiError::Webhook(WebhookDenial::NoSuchWebhook("w".to_owned())),
+        ApiError::Webhook(WebhookDenial::StaleRevision { expected: 1, actual: 2 }),
+        ApiError::Webhook(WebhookDenial::Exists(webhook())),
+        ApiError::Webhook(WebhookDenial::IdTaken(webhook())),
+        ApiError::Webhook(WebhookDenial::TooMany(100)),
+        ApiError::Webhook(WebhookDenial::NothingToReplay(webhook())),
+        ApiError::Webhook(WebhookDenial::Disabled(webhook())),
         ApiError::Unsealable(SealError::NoKey),
         ApiError::Unsealable(SealError::UnknownKey("k".to_owned())),
         ApiError::Replay(ReplayError::NoSuchPoint),
@@ -173,6 +190,7 @@ fn errors() -> Vec<ApiError> {
             | ApiError::Budget(_)
             | ApiError::Grant(_)
             | ApiError::Throttle(_)
+            | ApiError::Webhook(_)
             | ApiError::Store(_) => break,
         };
         all.push(std::mem::replace(&mut last, next));
