@@ -1,7 +1,8 @@
 //! The ractor actors: they apply the rules of `signalbox-domain` through the ports.
 //!
-//! One node's tree: `Node` supervises the journal's group commit, the governance actors, the leases and `Runs`, which
-//! supervises one `Run` per active run. Messages are private; callers see a [`NodeHandle`].
+//! One node's tree: `Node` supervises the governance actors, the leases and `Runs`, which supervises one `Run` per active
+//! run. The journal's group commit is no actor: whoever appends first writes for all. Messages are private; callers see a
+//! [`NodeHandle`].
 //!
 //! Invariant: memory changes only after the journal has accepted.
 
