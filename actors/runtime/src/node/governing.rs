@@ -214,7 +214,8 @@ impl NodeHandle {
             Arming::Already(switch) => (switch, true),
             Arming::Arm(switch) => (switch, false),
         };
-        let effect = self.effect(&switch).await?;
+        // Nobody has swept for what is not armed.
+        let effect = SwitchEffect { nodes: Vec::new(), ..self.effect(&switch).await? };
         let standing = SwitchStanding { switch, state: "armed", proposal: None, effect: Some(effect) };
         Ok(ArmedSwitch { standing, replayed, epoch: view.state.epoch, committed_at: now, swept_after: None })
     }

@@ -6,6 +6,7 @@ mod approvals;
 mod beside;
 mod control;
 mod dashboard;
+mod elsewhere;
 mod forks;
 mod governance;
 mod governing;
