@@ -149,6 +149,10 @@ text_id! {
     SecretId,
     /// A webhook.
     WebhookId,
+    /// An executor of tools that was registered at run time.
+    ExecutorId,
+    /// Certificates for executors, as an operator's configuration names them.
+    ExecutorTlsId,
 }
 
 uuid_id! {

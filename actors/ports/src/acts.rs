@@ -11,6 +11,7 @@ use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
 use signalbox_domain::ids::{BudgetId, RunId, RunKey, TenantId, WebhookId};
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::run::chain::EventHash;
 use signalbox_domain::time::UnixMicros;
 
@@ -113,8 +114,8 @@ pub trait Acts: Send + Sync + 'static {
     async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEvent>, StoreError>;
     /// The last act about a subject. Its number is the subject's revision.
     async fn last_act(&self, subject: &Subject) -> Result<Option<AuditEvent>, StoreError>;
-    /// What a switch has done, and what is left.
-    async fn reach(&self, switch: &KillSwitch) -> Result<SwitchReach, StoreError>;
+    /// What a switch has done, and what is left. The registry says which family an agent is of.
+    async fn reach(&self, switch: &KillSwitch, registry: &AgentRegistry) -> Result<SwitchReach, StoreError>;
     /// Runs that are paused, of one tenant or of all, by their keys: a page of at most [`PAUSED_RUNS_MAX`] behind `after`.
     async fn paused_runs(
         &self,

@@ -7,6 +7,7 @@ use serde_json::Value;
 use signalbox_domain::catalog::Recovery;
 use signalbox_domain::ids::{CallId, RunId, StepId, TenantId, ToolId};
 use signalbox_domain::quantity::Usage;
+use signalbox_domain::registry::{DescribedTool, ExecutorDenial, ExecutorRegistration, RegisteredExecutor};
 use signalbox_domain::run::step::CallResult;
 use tokio::sync::mpsc;
 
@@ -94,6 +95,14 @@ pub trait Tools: Send + Sync + 'static {
     ) -> CallResult;
     /// Tells the executor to stop a call. Idempotent.
     async fn cancel(&self, tool: &ToolId, call: CallId);
+    /// Asks an executor that is about to be registered what it serves; it is used for nothing yet. The address is guarded
+    /// as any other outside address is.
+    async fn describe(&self, _executor: &ExecutorRegistration) -> Result<Vec<DescribedTool>, ExecutorDenial> {
+        Err(ExecutorDenial::NotDescribed("this node reaches no executors but its own".to_owned()))
+    }
+    /// Uses exactly these executors beside those of the configuration, as of now; what is out on another is let end. A tool
+    /// that the configuration binds stays bound there.
+    fn follow(&self, _executors: &[RegisteredExecutor]) {}
     /// Asks for the outcome of a call (recovery policy `deduplicating`).
     async fn outcome(&self, tool: &ToolId, call: CallId) -> KnownOutcome;
 }

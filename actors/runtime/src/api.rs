@@ -15,6 +15,7 @@ use signalbox_domain::ids::{RunId, StepId};
 use signalbox_domain::invocation::Gap;
 use signalbox_domain::mode::ModeBounds;
 use signalbox_domain::quantity::Micros;
+use signalbox_domain::registry::{ExecutorDenial, LifecycleDenial, RegistryDenial};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::envelope::ApprovalRecord;
@@ -35,6 +36,8 @@ pub struct Submitted {
     pub replayed: bool,
     /// Where it stands.
     pub status: RunStatus,
+    /// What whoever submitted it should know, such as that an agent is deprecated (REG-038).
+    pub warnings: Vec<String>,
 }
 
 /// What a submission lacks, and what its run would be.
@@ -42,6 +45,8 @@ pub struct Submitted {
 pub struct Preflight {
     /// Everything it lacks; a run is made only of one that lacks nothing.
     pub gaps: Vec<Gap>,
+    /// What does not stand against it, and should be known all the same.
+    pub warnings: Vec<String>,
     /// The most its calls may cost, each made once, in cost units.
     pub estimate: Micros,
     /// The steps that a stand-in would answer.
@@ -184,6 +189,12 @@ pub enum ApiError {
     /// The webhook is not put, removed, tried or replayed.
     #[error(transparent)]
     Webhook(#[from] WebhookDenial),
+    /// The registry is not changed, or holds no such agent.
+    #[error(transparent)]
+    Registry(#[from] RegistryDenial),
+    /// The executor is neither registered nor retired.
+    #[error(transparent)]
+    Executor(#[from] ExecutorDenial),
     /// Rules are for operators.
     #[error("a {0} may not see this; it is for operators")]
     OperatorsOnly(&'static str),
@@ -248,6 +259,8 @@ impl ApiError {
             Self::Grant(denial) => denial.code(),
             Self::Throttle(denial) => denial.code(),
             Self::Webhook(denial) => denial.code(),
+            Self::Registry(denial) => denial.code(),
+            Self::Executor(denial) => denial.code(),
             Self::OperatorsOnly(_) => "not-authorized",
             Self::Contended => "governance-contended",
             Self::Filter(error) => error.code(),
@@ -300,6 +313,33 @@ impl ApiError {
             Self::ToolsNotConfigured(_) | Self::Unsealable(_) => ErrorKind::Unconfigured,
             Self::Preflight(_) => ErrorKind::PreconditionFailed,
             Self::ScopeMissing(_) | Self::OperatorsOnly(_) | Self::AboveStanding(_) => ErrorKind::PermissionDenied,
+            Self::Executor(denial) => match denial {
+                ExecutorDenial::Json(_)
+                | ExecutorDenial::BadMember(..)
+                | ExecutorDenial::AddressRefused(_)
+                | ExecutorDenial::BadReason => ErrorKind::Invalid,
+                ExecutorDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                ExecutorDenial::NoSuchExecutor(_) => ErrorKind::NotFound,
+                ExecutorDenial::Exists(_) => ErrorKind::Conflict,
+                ExecutorDenial::TlsUnknown(_)
+                | ExecutorDenial::NotDescribed(_)
+                | ExecutorDenial::Faulty(_)
+                | ExecutorDenial::ToolTaken(..)
+                | ExecutorDenial::AlreadyRetired(_)
+                | ExecutorDenial::TooMany => ErrorKind::PreconditionFailed,
+            },
+            Self::Registry(denial) => match denial {
+                RegistryDenial::Entry(_) | RegistryDenial::Refused(_) | RegistryDenial::BadReason => ErrorKind::Invalid,
+                RegistryDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                RegistryDenial::NoSuchAgent(_) | RegistryDenial::Lifecycle(LifecycleDenial::NoSuchVersion { .. }) => {
+                    ErrorKind::NotFound
+                }
+                RegistryDenial::StaleRevision { .. } => ErrorKind::Conflict,
+                RegistryDenial::Lifecycle(_)
+                | RegistryDenial::FamilyFixed { .. }
+                | RegistryDenial::LaterChampion
+                | RegistryDenial::TooMany(_) => ErrorKind::PreconditionFailed,
+            },
             Self::Budget(denial) => match denial {
                 BudgetDenial::Senseless(_)
                 | BudgetDenial::BadScopeKey(_)

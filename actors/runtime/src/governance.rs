@@ -131,7 +131,7 @@ pub(crate) struct Args {
     pub(crate) store: Arc<dyn Governance>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) view: Arc<ArcSwap<View>>,
-    pub(crate) changed: Arc<dyn Fn() + Send + Sync>,
+    pub(crate) changed: Arc<dyn Fn(&Arc<GovernanceState>) + Send + Sync>,
 }
 
 /// The view a node starts with, read from the store before anything is admitted.
@@ -187,9 +187,9 @@ async fn refresh(args: &Args) -> Result<(), StoreError> {
     // After the changes: a budget that came into force with one of them must be among those that are reserved on, or calls
     // would be admitted past it at an epoch that knows of it (I4).
     let budgets = Arc::new(args.store.budgets().await?);
-    args.view.store(Arc::new(View { state, budgets, revocations, checked, ..View::clone(&before) }));
+    args.view.store(Arc::new(View { state: state.clone(), budgets, revocations, checked, ..View::clone(&before) }));
     if moved {
-        (args.changed)();
+        (args.changed)(&state);
     }
     Ok(())
 }

@@ -36,8 +36,8 @@ mod webhooks;
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use governance::Revocations;
 pub use node::{
-    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, Node,
-    NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, SetThrottle, StartError, SweptNode,
-    SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
+    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
+    GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, SetThrottle,
+    StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

@@ -1,5 +1,6 @@
 //! One node: the tree of actors, the order of starting and draining, and the handle the edges hold.
 
+mod agents;
 mod approving;
 mod auditing;
 mod budgeting;
@@ -7,6 +8,7 @@ mod claiming;
 mod commanding;
 mod compliance;
 mod dashboard;
+mod executors;
 mod forking;
 mod governing;
 mod granting;
@@ -16,6 +18,7 @@ mod submitting;
 mod throttling;
 mod webhooks;
 
+pub use agents::AgentStanding;
 pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
 pub use governing::{ArmedSwitch, DisarmedSwitch, SweptNode, SwitchEffect, SwitchStanding};
 pub use granting::{GrantFilter, GrantStanding, RevokedGrant};
@@ -242,13 +245,15 @@ impl Node {
         });
         let bucket_args = (ports.clock.clone(), view.load().state.clone(), turn);
         let buckets = BucketsHandle::new(spawn("throttles", Buckets, bucket_args, cell.clone()).await?);
-        let (tell, throttles, read) = (moved.clone(), buckets.clone(), view.clone());
+        let (tell, throttles, tools) = (moved.clone(), buckets.clone(), ports.tools.clone());
+        tools.follow(&view.load().state.executors);
         let governance_args = governance::Args {
             store: ports.governance.clone(),
             clock: ports.clock.clone(),
             view: view.clone(),
-            changed: Arc::new(move || {
-                throttles.rules(read.load().state.clone());
+            changed: Arc::new(move |state| {
+                throttles.rules(state.clone());
+                tools.follow(&state.executors);
                 if let Some((runs, swept)) = tell.load().as_ref() {
                     let _ = runs.cast(runs::Msg::GovernanceMoved);
                     let _ = swept.cast(swept::Msg::Moved);

@@ -4,9 +4,10 @@ use clap::{Parser, Subcommand};
 
 use crate::client::Connection;
 use crate::commands::{
-    ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand, DashboardArgs,
-    DemoArgs, DoctorArgs, ExplainArgs, ExportArgs, GrantsCommand, KeysCommand, MigrateArgs, ProfilesCommand,
-    RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand,
+    AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
+    DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GrantsCommand, KeysCommand,
+    MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand,
+    ToolsCommand, VerifyArgs, WebhooksCommand,
 };
 use crate::output::{Colour, Format};
 
@@ -96,9 +97,15 @@ pub(crate) enum Command {
     /// Tools for the store itself, for when no node uses it.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Serves the bundled tools.
+    /// Shows the tools of the catalog, and serves the bundled ones.
     #[command(subcommand)]
     Tools(ToolsCommand),
+    /// Registers agents, publishes their versions and moves them through their life cycle.
+    #[command(subcommand)]
+    Agents(AgentsCommand),
+    /// Registers executors of tools while the nodes run, and retires them.
+    #[command(subcommand)]
+    Executors(ExecutorsCommand),
     /// Shows and checks the configuration of a node.
     #[command(subcommand)]
     Config(ConfigCommand),

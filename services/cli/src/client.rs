@@ -10,6 +10,7 @@ use signalbox_proto::client::{ANSWER_BYTES_MAX, ClientError, ClientFiles, Connec
 use signalbox_proto::v1::dashboard_service_client::DashboardServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
+use signalbox_proto::v1::registry_service_client::RegistryServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use signalbox_proto::v1::webhook_service_client::WebhookServiceClient;
 use tonic::{Request, Status};
@@ -24,6 +25,9 @@ pub(crate) type Client = RunServiceClient<Wire>;
 
 /// The client of the governance service.
 pub(crate) type Governance = GovernanceServiceClient<Wire>;
+
+/// The client of the registry service.
+pub(crate) type Registry = RegistryServiceClient<Wire>;
 
 /// The client of the dashboard service.
 pub(crate) type Dashboard = DashboardServiceClient<Wire>;
@@ -145,6 +149,11 @@ impl Connection {
     /// Connects, to manage webhooks.
     pub(crate) async fn webhooks(&self) -> Result<Webhooks, Failure> {
         Ok(Webhooks::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
+    /// Connects, to manage agents and executors, and to read the catalog.
+    pub(crate) async fn registry(&self) -> Result<Registry, Failure> {
+        Ok(Registry::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
     /// Connects, for what operators see of many runs.

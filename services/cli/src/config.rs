@@ -15,7 +15,7 @@ use signalbox_domain::governance::egress::HostExemption;
 use signalbox_domain::governance::grant::{Constraints, Grant, GrantScope};
 use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
 use signalbox_domain::governance::throttle::{BucketRule, default_rules};
-use signalbox_domain::ids::{ActorId, GrantId, IdError, SwitchId, TenantId, ToolId};
+use signalbox_domain::ids::{ActorId, ExecutorTlsId, GrantId, IdError, SwitchId, TenantId, ToolId};
 use signalbox_domain::redact::redact_text;
 use signalbox_domain::time::UnixMs;
 use signalbox_server::{RequestRate, ServeLimits, WatchLimits};
@@ -77,6 +77,8 @@ pub(crate) struct Config {
     pub(crate) sealing_keys: Vec<SealingKeyEntry>,
     /// Executors beside the bundled tools.
     pub(crate) executors: Vec<ExecutorEntry>,
+    /// Certificates for executors that are registered while the node runs, by the names that registrations use.
+    pub(crate) executor_tls: Vec<ExecutorTlsEntry>,
     /// Hosts that may lie in private networks, such as an internal feed: each with the addresses it may have. Everything
     /// else inside stays refused (CAP-009).
     pub(crate) exemptions: Vec<HostExemption>,
@@ -216,6 +218,28 @@ impl ExecutorEntry {
     }
 }
 
+/// Certificates for registered executors in the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ExecutorTlsEntry {
+    /// The name that registrations use.
+    pub(crate) tls_id: ExecutorTlsId,
+    /// Authorities of the executor, in PEM, instead of those this machine trusts.
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate to show to it, in PEM.
+    pub(crate) client_cert: Option<PathBuf>,
+    /// The private key of that certificate, in PEM.
+    pub(crate) client_key: Option<PathBuf>,
+}
+
+impl ExecutorTlsEntry {
+    /// The certificates.
+    pub(crate) fn load(&self) -> Result<ClientTls, TlsError> {
+        let files = ClientFiles { ca: self.ca.clone(), cert: self.client_cert.clone(), key: self.client_key.clone() };
+        ClientTls::load(files)
+    }
+}
+
 /// Bounds in the file.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -282,6 +306,7 @@ impl Config {
         distinct("exemptions", self.exemptions.iter().map(|exemption| exemption.host.as_str()))?;
         each("executors", &self.executors, ExecutorEntry::check)?;
         distinct("executors", self.executors.iter().map(|executor| executor.uri.as_str()))?;
+        distinct("executorTls", self.executor_tls.iter().map(|entry| entry.tls_id.as_str()))?;
         distinct("invocations", self.invocations.iter().map(|entry| entry.tenant_id.as_str()))?;
         each("invocations", &self.invocations, InvocationEntry::check)?;
         self.limits.check()
@@ -421,6 +446,7 @@ mod tests {
         let config = Config::parse(&all).unwrap();
         assert_eq!((config.switches.len(), config.budgets.len(), config.throttles.len()), (1, 1, 1));
         assert_eq!((config.grants.len(), config.executors.len(), config.exemptions.len()), (1, 1, 1));
+        assert_eq!(config.executor_tls.len(), 1);
         assert_eq!((config.secrets.len(), config.sealing_keys.len()), (1, 1));
         assert_eq!((config.webhook_secrets.len(), config.webhook_exemptions.len()), (1, 1));
         assert!(config.tls.is_some_and(|tls| tls.client_ca.is_some()));

@@ -150,11 +150,16 @@ impl Applied {
             AuditKind::BudgetRetired => self.budgets_retired += 1,
             // The file never loosens.
             AuditKind::SwitchDisarmProposed | AuditKind::SwitchDisarmed => {}
-            // Nor does it say anything of webhooks.
+            // Nor does it say anything of webhooks, agents and executors: these are managed by commands.
             AuditKind::WebhookPut
             | AuditKind::WebhookRemoved
             | AuditKind::WebhookDisabled
-            | AuditKind::WebhookReplayed => {}
+            | AuditKind::WebhookReplayed
+            | AuditKind::AgentRegistered
+            | AuditKind::AgentPublished
+            | AuditKind::AgentMoved
+            | AuditKind::ExecutorRegistered
+            | AuditKind::ExecutorRetired => {}
         }
     }
 }
@@ -214,7 +219,11 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::WebhookPut(_)
         | GovernanceChange::WebhookRemoved { .. }
-        | GovernanceChange::BudgetOpened(_) => Wish {
+        | GovernanceChange::BudgetOpened(_)
+        | GovernanceChange::AgentPublished(_)
+        | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::ExecutorRegistered(_)
+        | GovernanceChange::ExecutorRetired { .. } => Wish {
             tenant_id: None,
             kind: AuditKind::ThrottlesSet,
             subject: Subject::throttles(),

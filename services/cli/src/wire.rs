@@ -1,5 +1,6 @@
 //! Wiring: which implementation stands behind each port, in the order in which they are opened.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use signalbox_store::{FileBlobs, OpenError, PostgresOptions, PostgresStore, Sqli
 use signalbox_telemetry::{Metrics, Standing, Watched};
 use signalbox_tls::{ServerFiles, ServerTls};
 use signalbox_tools::bundled::{self, BundledConfig};
-use signalbox_tools::client::{CONCURRENCY_DEFAULT, Endpoint};
+use signalbox_tools::client::{CONCURRENCY_DEFAULT, Endpoint, RegisteredRules};
 use signalbox_tools::webhook::WebhookCourier;
 use signalbox_tools::{ExecutorClient, ToolServer};
 use tokio::net::TcpListener;
@@ -154,6 +155,12 @@ pub(crate) async fn start(
     let tools = ExecutorClient::connect_all(endpoints, concurrency, clock.clone()).await.map_err(|error| {
         Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
     })?;
+    let mut tls = BTreeMap::new();
+    for entry in config.iter().flat_map(|config| &config.executor_tls) {
+        let loaded = entry.load().map_err(|error| Failure::new(error.code(), error.to_string()))?;
+        tls.insert(entry.tls_id.clone(), loaded);
+    }
+    let tools = tools.with_rules(RegisteredRules { exempt: exemptions.clone(), tls });
     let api_keys = Arc::new(ApiKeys::new(store.keys, clock.clone(), ids.clone()));
     let metrics = Metrics::new();
     let (incarnation, epoch) = (store.governance.epoch().await)
@@ -225,6 +232,7 @@ impl Serving {
             api: Arc::new(station.node.clone()),
             governance: Arc::new(station.node.clone()),
             webhooks: Arc::new(station.node.clone()),
+            registry: Arc::new(station.node.clone()),
             identity,
             keys: station.keys.clone(),
             ids: station.ids.clone(),

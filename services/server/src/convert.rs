@@ -70,6 +70,7 @@ pub(crate) fn preflight(preflight: Preflight) -> v1::PreflightRunResponse {
         }
     };
     v1::PreflightRunResponse {
+        warnings: preflight.warnings,
         ok: preflight.gaps.is_empty(),
         mode: preflight.bounds.map(|bounds| bounds.mode.as_str().to_owned()).unwrap_or_default(),
         max_cost_micros: cost.map_or(0, |budget| budget.limit.0),

@@ -14,6 +14,7 @@ use signalbox_domain::governance::switching::SwitchDenial;
 use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::invocation::Gap;
 use signalbox_domain::redact::redact_text;
+use signalbox_domain::registry::{EntryError, ExecutorDenial, LifecycleDenial, RegistryDenial};
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::submission::SubmissionError;
 use signalbox_domain::webhook::WebhookDenial;
@@ -57,6 +58,8 @@ const BY_CODE: &[(&str, Code, u16)] = &[
     ("rationale-required", Code::InvalidArgument, 422),
     ("webhook-id-conflict", Code::AlreadyExists, 409),
     ("webhook-exists", Code::AlreadyExists, 409),
+    ("duplicate-agent-id", Code::AlreadyExists, 409),
+    ("executor-exists", Code::AlreadyExists, 409),
     // KIL-007: whoever manages must say why.
     ("reason-required", Code::InvalidArgument, 422),
     ("json-too-large", Code::ResourceExhausted, 413),
@@ -86,6 +89,8 @@ pub struct Refusal {
     details: BTreeMap<&'static str, String>,
     /// What an invocation lacks; told one by one (INV-006).
     gaps: Vec<Gap>,
+    /// What is wrong with a document: code, place, words; told one by one (REG-003).
+    faults: Vec<(&'static str, String, String)>,
 }
 
 /// Most gaps that one status names: it travels in a header. A preflight tells them all.
@@ -103,7 +108,7 @@ impl Refusal {
             message.truncate(end);
             message.push('…');
         }
-        Self { kind, code: code.into(), message, details: BTreeMap::new(), gaps: Vec::new() }
+        Self { kind, code: code.into(), message, details: BTreeMap::new(), gaps: Vec::new(), faults: Vec::new() }
     }
     /// The same with one more fact for machines.
     #[must_use]
@@ -199,6 +204,8 @@ impl From<ApiError> for Refusal {
             ApiError::Grant(denial) => grant_details(refusal, &denial),
             ApiError::Throttle(denial) => throttle_details(refusal, &denial),
             ApiError::Webhook(denial) => webhook_details(refusal, &denial),
+            ApiError::Registry(denial) => registry_details(refusal, denial),
+            ApiError::Executor(denial) => executor_details(refusal, denial),
             ApiError::Replay(_) => refusal.with(DETAIL_FIELD, "at_seq"),
             ApiError::Filter(error) => refusal.with(DETAIL_FIELD, error.field()),
             ApiError::JournalCorrupt { run_id, seq, .. } => {
@@ -341,6 +348,47 @@ fn webhook_details(refusal: Refusal, denial: &WebhookDenial) -> Refusal {
     }
 }
 
+fn registry_details(refusal: Refusal, denial: RegistryDenial) -> Refusal {
+    match denial {
+        RegistryDenial::Entry(EntryError::Member(problem)) => refusal.with(DETAIL_FIELD, problem.path),
+        RegistryDenial::Entry(EntryError::Json(_)) => refusal.with(DETAIL_FIELD, "entry_json"),
+        RegistryDenial::Refused(errors) => {
+            let faults = errors.into_iter().map(|error| (error.code.code(), error.path, error.message));
+            Refusal { faults: faults.collect(), ..refusal }
+        }
+        RegistryDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
+        RegistryDenial::NoSuchAgent(id) => refusal.with("agentId", id.as_str()),
+        RegistryDenial::Lifecycle(LifecycleDenial::NoSuchVersion { agent_id, .. })
+        | RegistryDenial::FamilyFixed { agent_id, .. } => refusal.with("agentId", agent_id.as_str()),
+        RegistryDenial::StaleRevision { expected, actual } => {
+            refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
+        }
+        RegistryDenial::NotAuthorized(_)
+        | RegistryDenial::Lifecycle(_)
+        | RegistryDenial::LaterChampion
+        | RegistryDenial::TooMany(_) => refusal,
+    }
+}
+
+fn executor_details(refusal: Refusal, denial: ExecutorDenial) -> Refusal {
+    match denial {
+        ExecutorDenial::Json(_) => refusal.with(DETAIL_FIELD, "executor_json"),
+        ExecutorDenial::BadMember(member, _) => refusal.with(DETAIL_FIELD, format!("/{member}")),
+        ExecutorDenial::AddressRefused(_) => refusal.with(DETAIL_FIELD, "/address"),
+        ExecutorDenial::TlsUnknown(id) => refusal.with("tlsId", id.as_str()),
+        ExecutorDenial::Faulty(faults) => {
+            let faults = faults.into_iter().map(|fault| (fault.code.code(), fault.tool_id, fault.message));
+            Refusal { faults: faults.collect(), ..refusal }
+        }
+        ExecutorDenial::ToolTaken(tool, _) => refusal.with("toolId", tool.as_str()),
+        ExecutorDenial::Exists(id) | ExecutorDenial::NoSuchExecutor(id) | ExecutorDenial::AlreadyRetired(id) => {
+            refusal.with("executorId", id.as_str())
+        }
+        ExecutorDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
+        ExecutorDenial::NotDescribed(_) | ExecutorDenial::NotAuthorized(_) | ExecutorDenial::TooMany => refusal,
+    }
+}
+
 // The field of a submission that is at fault, as in its JSON (EXE-005).
 fn field_of(error: &SubmissionError) -> String {
     match error {
@@ -353,6 +401,9 @@ fn field_of(error: &SubmissionError) -> String {
         SubmissionError::UnknownStepField { index, field } => format!("plan.steps[{index}].{field}"),
         SubmissionError::UnknownTool { .. } => "plan.steps".to_owned(),
         SubmissionError::UnknownAgent(_) => "rootAgentId".to_owned(),
+        SubmissionError::UnknownAgentVersion { .. } | SubmissionError::AgentTakesNoPart(_) => {
+            "agentVersions".to_owned()
+        }
         SubmissionError::UnknownMode(_) => "mode".to_owned(),
         SubmissionError::Override(_) => "modeOverride".to_owned(),
         SubmissionError::BadInvocation { member, .. } => (*member).to_owned(),
@@ -406,6 +457,11 @@ pub fn to_status(refusal: &Refusal) -> Status {
         details.set_retry_info(Some(delay));
     }
     let (kind, name) = subject(refusal);
+    for (code, place, words) in refusal.faults.iter().take(GAPS_MAX) {
+        let cut = |text: &str, most| redact_text(text).chars().take(most).collect::<String>();
+        let (place, words) = (cut(place, GAP_SUBJECT_CHARS_MAX), cut(words, GAP_CHARS_MAX));
+        details.add_bad_request_violation(place, format!("{code}: {words}"));
+    }
     if let Some(field) = refusal.detail(DETAIL_FIELD) {
         details.add_bad_request_violation(field, &message);
     }
@@ -460,6 +516,8 @@ fn retry_after(refusal: &Refusal) -> Option<Duration> {
 // The type and name of what a refusal is about, the most precise first.
 fn subject(refusal: &Refusal) -> (&'static str, String) {
     const KINDS: [(&str, &str); 9] = [
+        ("agentId", "signalbox.v1.AgentVersion"),
+        ("executorId", "signalbox.v1.RegisteredExecutor"),
         ("callId", "signalbox.v1.Call"),
         ("approvalId", "signalbox.v1.Approval"),
         ("switchId", "signalbox.v1.KillSwitch"),

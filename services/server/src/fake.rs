@@ -49,6 +49,7 @@ pub(crate) fn envelope(run_id: RunId, tenant: &TenantId, status: RunStatus) -> R
         tenant_id: tenant.clone(),
         root_agent_id: AgentId::new("ref.research").unwrap(),
         root_agent_semver: "1.0.0".to_owned(),
+        agents: Default::default(),
         parent_run_id: None,
         forked_from_run_id: None,
         pipeline_id: None,
@@ -231,7 +232,7 @@ impl RunApi for FakeNode {
         let replayed = self.find(caller, run_id).is_ok();
         self.hold(envelope(run_id, &caller.tenant_id, RunStatus::Queued));
         self.0.lock().unwrap().submissions.push(submission);
-        Ok(Submitted { run_id, replayed, status: RunStatus::Queued })
+        Ok(Submitted { run_id, replayed, status: RunStatus::Queued, warnings: Vec::new() })
     }
 
     async fn submit_claiming(
@@ -252,7 +253,14 @@ impl RunApi for FakeNode {
             None => Vec::new(),
         };
         let estimate = signalbox_domain::invocation::estimate(&submission.plan.into_plan());
-        Ok(Preflight { gaps, estimate, simulated_steps: Vec::new(), bounds: None, budgets: Vec::new() })
+        Ok(Preflight {
+            gaps,
+            warnings: Vec::new(),
+            estimate,
+            simulated_steps: Vec::new(),
+            bounds: None,
+            budgets: Vec::new(),
+        })
     }
     async fn get(&self, caller: &Caller, run_id: RunId) -> Result<RunEnvelope, ApiError> {
         let hanging = self.0.lock().unwrap().hanging.clone();
@@ -386,7 +394,7 @@ impl RunApi for FakeNode {
             forked_from_run_id: Some(source),
             ..envelope(run_id, &run.tenant_id, RunStatus::Queued)
         });
-        Ok(Submitted { run_id, replayed: false, status: RunStatus::Queued })
+        Ok(Submitted { run_id, replayed: false, status: RunStatus::Queued, warnings: Vec::new() })
     }
 
     async fn decide_approval(

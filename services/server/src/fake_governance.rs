@@ -1,6 +1,6 @@
 //! Somebody who manages governance, of a few lines, for tests: switches by the real rules, in memory; no budget is ever there.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
@@ -10,17 +10,22 @@ use signalbox_domain::governance::change::{EpochChange, GovernanceChange, Govern
 use signalbox_domain::governance::granting::{self, IssueGrant, Issuing, RenewGrant, Revoking};
 use signalbox_domain::governance::switching::{self, ArmSwitch, Arming, Operator, SwitchDenial};
 use signalbox_domain::governance::throttling::{self, Setting, ThrottleDenial};
-use signalbox_domain::ids::{BucketId, BudgetId, GrantId, SwitchId, WebhookId};
+use signalbox_domain::ids::{AgentId, BucketId, BudgetId, ExecutorId, GrantId, SwitchId, ToolId, WebhookId};
 use signalbox_domain::quantity::Micros;
+use signalbox_domain::registry::{
+    self, AgentRegistryEntry, AgentViewer, ExecutorDenial, ExecutorRegistration, MoveAgent, PublishAgent,
+    RegisteredExecutor, RegistryDenial, TenantScope,
+};
 use signalbox_domain::time::UnixMs;
 use signalbox_domain::webhook::{PutWebhook, Webhook, WebhookDenial};
 use signalbox_ports::webhooks::{Again, Delivery};
 use signalbox_runtime::{
-    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, Pinged,
-    PutBudget, Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding, WebhookStanding,
+    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
+    GrantStanding, Pinged, PutBudget, Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding,
+    WebhookStanding,
 };
 
-use crate::api::{ApiError, Caller, GovernanceApi, WebhookApi};
+use crate::api::{ApiError, Caller, GovernanceApi, RegistryApi, WebhookApi};
 
 /// When it is, for this fake.
 pub(crate) const NOW: UnixMs = UnixMs(1_800_000_000_000);
@@ -303,5 +308,72 @@ impl WebhookApi for FakeGovernance {
     }
     async fn replay_webhook(&self, _: &Caller, id: &WebhookId, _: Again, _: &str) -> Result<u64, ApiError> {
         Err(no_such(id))
+    }
+}
+
+/// Agents by the real rules, in memory; no executor is ever there.
+#[async_trait]
+impl RegistryApi for FakeGovernance {
+    async fn register_agent(&self, caller: &Caller, order: PublishAgent) -> Result<AgentStanding, ApiError> {
+        let mut state = self.state.lock().unwrap();
+        registry::register(&order, operator(caller), &state.registry, 0)?;
+        state.registry.apply_published(&order.entry);
+        Ok(AgentStanding { entry: Arc::new(order.entry), revision: 1 })
+    }
+    async fn publish_agent(&self, caller: &Caller, order: PublishAgent) -> Result<AgentStanding, ApiError> {
+        let mut state = self.state.lock().unwrap();
+        registry::publish(&order, operator(caller), &state.registry, 1)?;
+        state.registry.apply_published(&order.entry);
+        Ok(AgentStanding { entry: Arc::new(order.entry), revision: 2 })
+    }
+    async fn move_agent(&self, caller: &Caller, order: MoveAgent) -> Result<AgentStanding, ApiError> {
+        let mut state = self.state.lock().unwrap();
+        let moved = registry::move_agent(&order, operator(caller), &state.registry, 1)?;
+        state.registry.apply_move(&moved);
+        let entry = state.registry.get(&moved.tenant_scope, &moved.agent_id, &moved.agent_semver).unwrap().clone();
+        Ok(AgentStanding { entry, revision: 2 })
+    }
+    async fn agent(
+        &self,
+        caller: &Caller,
+        scope: Option<TenantScope>,
+        id: &AgentId,
+        semver: Option<&str>,
+    ) -> Result<Vec<AgentStanding>, ApiError> {
+        let listed = self.agents(caller).await?.into_iter().filter(|entry| {
+            entry.agent_id == *id
+                && scope.as_ref().is_none_or(|scope| *scope == entry.tenant_scope)
+                && semver.is_none_or(|semver| semver == entry.agent_semver)
+        });
+        let found: Vec<_> = listed.map(|entry| AgentStanding { entry, revision: 1 }).collect();
+        if found.is_empty() { Err(RegistryDenial::NoSuchAgent(id.clone()).into()) } else { Ok(found) }
+    }
+    async fn agents(&self, caller: &Caller) -> Result<Vec<Arc<AgentRegistryEntry>>, ApiError> {
+        let viewer = AgentViewer { tenant_id: &caller.tenant_id, role: caller.actor.role };
+        Ok(self.state.lock().unwrap().registry.list(viewer))
+    }
+    fn served_tools(&self) -> Vec<(ToolId, String)> {
+        vec![("memory.read".parse().unwrap(), "1.0.0".to_owned())]
+    }
+    async fn register_executor(
+        &self,
+        caller: &Caller,
+        registration: ExecutorRegistration,
+        reason: &str,
+    ) -> Result<RegisteredExecutor, ApiError> {
+        registry::may_register_executor(&registration, reason, caller.actor.role, &[])?;
+        registry::check_address(&registration.address, &[])?;
+        Err(ExecutorDenial::NotDescribed("nobody is there".to_owned()).into())
+    }
+    async fn retire_executor(
+        &self,
+        caller: &Caller,
+        id: &ExecutorId,
+        reason: &str,
+    ) -> Result<RegisteredExecutor, ApiError> {
+        Ok(registry::may_retire_executor(id, reason, caller.actor.role, &[])?.clone())
+    }
+    async fn executors(&self, _: &Caller) -> Result<Vec<RegisteredExecutor>, ApiError> {
+        Ok(Vec::new())
     }
 }

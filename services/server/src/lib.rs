@@ -15,6 +15,7 @@ pub mod identity;
 mod listing;
 mod page;
 mod rates;
+mod registry;
 mod serve;
 mod service;
 mod transport;

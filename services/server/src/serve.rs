@@ -10,6 +10,7 @@ use signalbox_proto::v1;
 use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
 use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::identity_service_server::IdentityServiceServer;
+use signalbox_proto::v1::registry_service_server::RegistryServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
 use signalbox_proto::v1::webhook_service_server::WebhookServiceServer;
 use signalbox_tls::{AcceptLimits, ServerTls, incoming};
@@ -18,11 +19,12 @@ use tokio::sync::{Semaphore, watch};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 
-use crate::api::{GovernanceApi, RunApi, WebhookApi};
+use crate::api::{GovernanceApi, RegistryApi, RunApi, WebhookApi};
 use crate::dashboard::Dashboard;
 use crate::governing::Governing;
 use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured, check_listen};
 use crate::rates::{RateError, Rates, RequestRate};
+use crate::registry::Registry;
 use crate::service::Runs;
 use crate::transport::Deadlines;
 use crate::watch::WatchLimits;
@@ -74,6 +76,8 @@ pub struct Edge {
     pub governance: Arc<dyn GovernanceApi>,
     /// The node, as whoever manages webhooks sees it.
     pub webhooks: Arc<dyn WebhookApi>,
+    /// The node, as whoever manages agents and executors sees it.
+    pub registry: Arc<dyn RegistryApi>,
     /// Tells callers apart.
     pub identity: Arc<dyn Identify>,
     /// API keys of the store.
@@ -200,12 +204,13 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     <RunServiceServer<Runs> as NamedService>::NAME,
     <DashboardServiceServer<Dashboard> as NamedService>::NAME,
     <GovernanceServiceServer<Governing> as NamedService>::NAME,
     <IdentityServiceServer<Identities> as NamedService>::NAME,
     <WebhookServiceServer<Webhooks> as NamedService>::NAME,
+    <RegistryServiceServer<Registry> as NamedService>::NAME,
 ];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
@@ -226,6 +231,9 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let webhooks = WebhookServiceServer::new(Webhooks { api: edge.webhooks })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let registry = RegistryServiceServer::new(Registry { api: edge.registry })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let dashboard = Dashboard { api: edge.api.clone() };
@@ -254,6 +262,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
     let grpc = Routes::new(Door::before(runs, &identity, &rates))
         .add_service(Door::before(governing, &identity, &rates))
         .add_service(Door::before(dashboard, &identity, &rates))
+        .add_service(Door::before(registry, &identity, &rates))
         .add_service(Door::before(identities, &identity, &rates))
         .add_service(Door::before(webhooks, &identity, &rates))
         .add_service(reflection)

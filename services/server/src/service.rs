@@ -56,7 +56,11 @@ impl Runs {
         let run_id: Option<RunId> = validate::optional_id("run_id", &request.run_id)?;
         let submission = validate::submission(&request.submission_json)?;
         let submitted = self.api.submit(&caller, run_id, submission).await?;
-        Ok(v1::SubmitRunResponse { run_id: submitted.run_id.to_string(), replayed: submitted.replayed })
+        Ok(v1::SubmitRunResponse {
+            run_id: submitted.run_id.to_string(),
+            replayed: submitted.replayed,
+            warnings: submitted.warnings,
+        })
     }
 
     async fn preflight(&self, request: Request<v1::PreflightRunRequest>) -> Result<v1::PreflightRunResponse, Refusal> {

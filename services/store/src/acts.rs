@@ -6,6 +6,7 @@ use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::identity::Actor;
 use signalbox_domain::ids::{ActorId, AgentId, BudgetId, RunId, RunKey, TenantId};
 use signalbox_domain::quantity::Micros;
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::time::UnixMicros;
 use signalbox_ports::journal::StoreError;
 
@@ -78,13 +79,13 @@ pub(crate) fn named_run(row: &impl Cells) -> Result<(RunKey, TenantId, RunId), S
 }
 
 /// How many runs that are not over a switch reaches, from groups of them by tenant and lead agent.
-pub(crate) fn left(switch: &KillSwitch, groups: &[impl Cells]) -> Result<u64, StoreError> {
+pub(crate) fn left(switch: &KillSwitch, registry: &AgentRegistry, groups: &[impl Cells]) -> Result<u64, StoreError> {
     let mut left = 0;
     for row in groups {
         let tenant = row.text("tenant").map_err(unreadable)?;
         let agent = row.text("root_agent_id").map_err(unreadable)?;
         if let (Ok(tenant), Ok(agent)) = (TenantId::new(tenant), AgentId::new(agent))
-            && switch.reaches(&tenant, &agent)
+            && switch.reaches(&tenant, &agent, registry.family_of(&tenant, &agent))
         {
             left += count(row, "runs").map_err(unreadable)?;
         }

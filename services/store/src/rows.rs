@@ -71,7 +71,7 @@ pub(crate) fn node_sweeps(rows: &[impl Cells]) -> Result<Vec<NodeSweep>, StoreEr
 
 /// The runs of a page that a switch reaches.
 pub(crate) fn reached<'p>(switch: &'p KillSwitch, page: &'p [Parked]) -> impl Iterator<Item = Uuid> + 'p {
-    page.iter().filter(|run| switch.reaches(&run.tenant, &run.root_agent)).map(|run| run.run_key)
+    page.iter().filter(|run| switch.may_reach(&run.tenant, &run.root_agent)).map(|run| run.run_key)
 }
 
 /// A count as a database keeps it. Nothing real comes near the end of the range.

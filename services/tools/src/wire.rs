@@ -12,6 +12,7 @@ use signalbox_domain::catalog::{self, Recovery};
 use signalbox_domain::ids::ToolId;
 use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::quantity::{BudgetCategory, Micros, Usage};
+use signalbox_domain::registry::DescribedTool;
 use signalbox_domain::run::event::{ArtifactRef, Evidence, GroundingState};
 use signalbox_proto::v1;
 
@@ -20,6 +21,8 @@ use crate::tool::{Descriptor, Measured};
 
 /// What JSON of arguments and outputs may be.
 pub(crate) const PAYLOAD_LIMITS: Limits = Limits { bytes_max: PAYLOAD_BYTES_MAX, depth_max: PAYLOAD_DEPTH_MAX };
+/// What the JSON of a schema may be.
+const SCHEMA_LIMITS: Limits = Limits { bytes_max: 64 * 1024, depth_max: 32 };
 /// Most artifacts of one call.
 const ARTIFACTS_MAX: usize = 1_000;
 /// Most effects of one call.
@@ -189,12 +192,34 @@ pub(crate) fn bound_tool_in(tool: &v1::ToolDescriptor) -> Result<(ToolId, String
             return wrong(format!("`{id}` claims up to {amount} {category}, and the catalog gives it {most}"));
         }
     }
-    let declared = match tool.recovery() {
+    Ok((id, tool.semver.clone(), recovery_in(tool.recovery())))
+}
+
+/// A tool's description as it is, for whoever judges it against the catalog.
+pub(crate) fn described_in(tool: &v1::ToolDescriptor) -> Result<DescribedTool, WireError> {
+    let of = |error: WireError| WireError(format!("`{}`: {error}", short(&tool.tool_id)));
+    if tool.tool_id.len() > CODE_BYTES_MAX || tool.semver.len() > CODE_BYTES_MAX {
+        return wrong(format!("the name or version of `{}` is too long", short(&tool.tool_id)));
+    }
+    let schema = |bytes: &[u8], what: &str| {
+        parse_strict(bytes, SCHEMA_LIMITS).map_err(|error| of(WireError(format!("{what} schema: {error}"))))
+    };
+    Ok(DescribedTool {
+        tool_id: tool.tool_id.clone(),
+        semver: tool.semver.clone(),
+        input_schema: schema(&tool.input_schema_json, "input")?,
+        output_schema: schema(&tool.output_schema_json, "output")?,
+        ceiling: usage_in(tool.ceiling.as_ref()).map_err(of)?,
+        recovery: recovery_in(tool.recovery()),
+    })
+}
+
+const fn recovery_in(policy: v1::RecoveryPolicy) -> Recovery {
+    match policy {
         v1::RecoveryPolicy::Idempotent => Recovery::Idempotent,
         v1::RecoveryPolicy::Deduplicating => Recovery::Deduplicating,
         v1::RecoveryPolicy::AtMostOnce | v1::RecoveryPolicy::Unspecified => Recovery::AtMostOnce,
-    };
-    Ok((id, tool.semver.clone(), declared))
+    }
 }
 
 /// A tool's description for the wire.

@@ -3,6 +3,7 @@
 //! The catalog is a contract shared by everyone who speaks of tools. It binds none of them to an implementation: a tool
 //! that no executor serves is in the catalog all the same, and is refused at the gate.
 
+mod deprecated;
 pub mod resolve;
 mod v1;
 pub mod version;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use crate::ids::ToolId;
 use crate::quantity::{Micros, Usage};
 
+pub use deprecated::{SurfacedDeprecation, instant_of, surface_deprecations};
 pub use resolve::{DependencyError, resolve_tool_dependencies};
 pub use v1::{V1_CATALOG_PUBLISHED_AT, V1_CATALOG_VERSION, V1_TOOL_IDS};
 

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use crate::redact::redact_text;
-use crate::registry::family_of;
 use crate::run::envelope::RunEnvelope;
 
 /// Most bytes of words that are kept of a run.
@@ -25,7 +24,7 @@ pub fn dashboard_words(run: &RunEnvelope) -> String {
     let mut words = Words(String::new());
     words.add(&run.run_id.to_string());
     words.add(run.root_agent_id.as_str());
-    words.add(family_of(&run.root_agent_id).unwrap_or_default());
+    words.add(run.agents.family_of(&run.root_agent_id).unwrap_or_default());
     words.add(run.pipeline_id.as_ref().map(|id| id.as_str()).unwrap_or_default());
     words.add(run.submitted_by.actor_id.as_str());
     if let Some(end) = &run.end {

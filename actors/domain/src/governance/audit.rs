@@ -53,6 +53,16 @@ pub enum AuditKind {
     WebhookDisabled,
     /// Deliveries of a webhook were sent again.
     WebhookReplayed,
+    /// An agent was registered.
+    AgentRegistered,
+    /// A later version of an agent was published.
+    AgentPublished,
+    /// A version of an agent was moved.
+    AgentMoved,
+    /// An executor was registered.
+    ExecutorRegistered,
+    /// An executor was retired.
+    ExecutorRetired,
 }
 
 impl AuditKind {
@@ -75,6 +85,11 @@ impl AuditKind {
             Self::WebhookRemoved => "webhook-removed",
             Self::WebhookDisabled => "webhook-disabled",
             Self::WebhookReplayed => "webhook-replayed",
+            Self::AgentRegistered => "agent-registered",
+            Self::AgentPublished => "agent-published",
+            Self::AgentMoved => "agent-moved",
+            Self::ExecutorRegistered => "executor-registered",
+            Self::ExecutorRetired => "executor-retired",
         }
     }
 }
@@ -108,6 +123,18 @@ impl Subject {
     /// The rule of one token bucket.
     pub fn throttle(id: &impl fmt::Display) -> Self {
         Self(format!("throttle:{id}"))
+    }
+    /// An agent in all its versions: a tenant's, or the platform's.
+    pub fn agent(tenant: Option<&TenantId>, id: &impl fmt::Display) -> Self {
+        // No id holds a slash.
+        match tenant {
+            Some(tenant) => Self(format!("agent:{tenant}/{id}")),
+            None => Self(format!("agent:{id}")),
+        }
+    }
+    /// An executor that was registered.
+    pub fn executor(id: &impl fmt::Display) -> Self {
+        Self(format!("executor:{id}"))
     }
     /// One that lies in a store or an export.
     pub fn stored(text: impl Into<String>) -> Self {

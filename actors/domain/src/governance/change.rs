@@ -7,7 +7,8 @@ use crate::governance::grant::{Grant, GrantScope, line_of};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::{self, BucketRule};
-use crate::ids::{ActorId, BucketId, GrantId, RunId, SwitchId, WebhookId};
+use crate::ids::{ActorId, BucketId, ExecutorId, GrantId, RunId, SwitchId, WebhookId};
+use crate::registry::{AgentMove, AgentRegistry, AgentRegistryEntry, RegisteredExecutor};
 use crate::time::UnixMs;
 use crate::webhook::Webhook;
 
@@ -55,6 +56,19 @@ pub enum GovernanceChange {
         /// Which.
         webhook_id: WebhookId,
     },
+    /// A version of an agent was entered: its first, or a later one.
+    AgentPublished(Box<AgentRegistryEntry>),
+    /// A version of an agent was moved, and perhaps another made room for it.
+    AgentMoved(AgentMove),
+    /// An executor was registered, with what it has described.
+    ExecutorRegistered(Box<RegisteredExecutor>),
+    /// An executor was retired: nothing new is sent to it.
+    ExecutorRetired {
+        /// Which.
+        executor_id: ExecutorId,
+        /// When.
+        at_unix_ms: UnixMs,
+    },
 }
 
 /// The first of two identities has asked to disarm a switch (KIL-007).
@@ -100,6 +114,10 @@ pub struct GovernanceState {
     pub proposals: Vec<DisarmProposal>,
     /// Webhooks, the disabled ones too, in the order they were first put.
     pub webhooks: Vec<Webhook>,
+    /// Every version of every agent.
+    pub registry: AgentRegistry,
+    /// Executors that were registered, the retired ones too, in the order they were first registered.
+    pub executors: Vec<RegisteredExecutor>,
 }
 
 impl GovernanceState {
@@ -155,6 +173,19 @@ impl GovernanceState {
             GovernanceChange::WebhookRemoved { webhook_id } => {
                 self.webhooks.retain(|known| known.webhook_id != *webhook_id);
             }
+            GovernanceChange::AgentPublished(entry) => self.registry.apply_published(entry),
+            GovernanceChange::AgentMoved(moved) => self.registry.apply_move(moved),
+            GovernanceChange::ExecutorRegistered(executor) => {
+                put(&mut self.executors, &**executor, |known| {
+                    known.registration.executor_id == executor.registration.executor_id
+                });
+            }
+            GovernanceChange::ExecutorRetired { executor_id, at_unix_ms } => {
+                let known = self.executors.iter_mut().find(|known| known.registration.executor_id == *executor_id);
+                if let Some(executor) = known {
+                    executor.retired_at_unix_ms.get_or_insert(*at_unix_ms);
+                }
+            }
         }
     }
 }
@@ -183,11 +214,16 @@ pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
                 }
         }
         GovernanceChange::ThrottleSet(rule) => throttle::applies(rule, target),
-        // A bucket that is gone holds nobody up.
+        // A bucket that is gone holds nobody up, and a run keeps the agents it was submitted with.
         GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::WebhookPut(_)
-        | GovernanceChange::WebhookRemoved { .. } => false,
+        | GovernanceChange::WebhookRemoved { .. }
+        | GovernanceChange::AgentPublished(_)
+        | GovernanceChange::AgentMoved(_) => false,
+        // Which version of a tool is served, and whether any is, changes what the gate says of it.
+        GovernanceChange::ExecutorRegistered(executor) => executor.serves(&target.tool_id),
+        GovernanceChange::ExecutorRetired { .. } => true,
         // These name only an id, or replace rules that are not known here.
         GovernanceChange::SwitchDisarmed { .. }
         | GovernanceChange::GrantRevoked { .. }

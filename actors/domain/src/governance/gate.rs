@@ -90,6 +90,8 @@ pub enum ControlState {
 pub struct Attempt<'a> {
     /// What it is aimed at.
     pub target: &'a Target,
+    /// The agent's own entry declares the tool; a reference agent declares all that its family may use (REG-007).
+    pub declared: bool,
     /// The tool's catalog entry; `None` if it has none.
     pub tool: Option<&'a CatalogEntry>,
     /// The version an executor serves; `None` if none does.
@@ -310,7 +312,11 @@ fn tool(attempt: &Attempt<'_>) -> Result<Pass, Objection> {
     }
     let agent = &target.agent_id;
     match target.family.as_deref().map(|family| (family, family_meta(family))) {
-        Some((_, Some(meta))) if meta.allows(tool_id) => {}
+        Some((_, Some(meta))) if meta.allows(tool_id) && attempt.declared => {}
+        Some((_, Some(meta))) if meta.allows(tool_id) => {
+            let detail = format!("agent `{agent}` does not declare `{tool_id}`; publish a version of it that does");
+            return Err(Objection::deny(NOT_CONFIGURED, detail));
+        }
         Some((family, _)) => {
             let detail = format!(
                 "`{tool_id}` is outside the ceiling of family `{family}`, to which agent `{agent}` belongs; give the step an agent whose family may use it"

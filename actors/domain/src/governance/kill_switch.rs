@@ -206,8 +206,9 @@ impl KillSwitch {
         self.disarmed_at_unix_ms.is_none() && self.expires_at_unix_ms.is_none_or(|end| now < end)
     }
 
-    /// True if it stops runs of this tenant and lead agent whatever they call, as long as it is active (KIL-010).
-    pub fn reaches(&self, tenant: &TenantId, root_agent: &AgentId) -> bool {
+    /// True if it stops runs of this tenant and lead agent, which is of this family, whatever they call, as long as it is
+    /// active (KIL-010).
+    pub fn reaches(&self, tenant: &TenantId, root_agent: &AgentId, family: Option<&str>) -> bool {
         if self.tenant_id.as_ref().is_some_and(|own| own != tenant) {
             return false;
         }
@@ -215,10 +216,18 @@ impl KillSwitch {
         match self.scope {
             SwitchScope::Global => true,
             SwitchScope::Tenant => names(Some(tenant.as_str())),
-            SwitchScope::Family => names(crate::registry::family_of(root_agent)),
+            SwitchScope::Family => names(family),
             SwitchScope::Agent => names(Some(root_agent.as_str())),
             SwitchScope::Region | SwitchScope::Provider | SwitchScope::Tool => false,
         }
+    }
+
+    /// The same where nobody can say which family the agent is of: then a switch on a family may reach the run, and the run
+    /// itself knows.
+    pub fn may_reach(&self, tenant: &TenantId, root_agent: &AgentId) -> bool {
+        let family = crate::registry::family_of(root_agent);
+        let unknown = family.is_none() && self.scope == SwitchScope::Family;
+        self.reaches(tenant, root_agent, family.or(self.target_id.as_deref().filter(|_| unknown)))
     }
 
     /// True if it stops calls with this target, as long as it is active.

@@ -7,7 +7,7 @@ use crate::governance::change::{DisarmProposal, GovernanceState};
 use crate::governance::kill_switch::{KillSwitch, SWITCH_TEXT_BYTES_MAX, SwitchError, SwitchScope};
 use crate::identity::{Actor, Role};
 use crate::ids::{AgentId, SwitchId, TenantId, ToolId};
-use crate::registry;
+use crate::registry::AgentRegistry;
 use crate::time::UnixMs;
 
 /// How long a proposal to disarm waits for another identity: an hour.
@@ -203,7 +203,7 @@ pub fn arm(order: ArmSwitch, by: Operator<'_>, state: &GovernanceState, now: Uni
         disarmed_at_unix_ms: None,
     };
     switch.validate()?;
-    check_known(&switch)?;
+    check_known(&switch, &state.registry)?;
     let known = state.switches.iter().find(|known| known.switch_id == switch.switch_id);
     match known {
         // An id of another tenant's switch is taken, whatever that one says: nothing of it may be replaced or repeated.
@@ -300,11 +300,11 @@ fn outside(why: &'static str) -> SwitchDenial {
     SwitchDenial::NotAuthorized(why.to_owned())
 }
 
-fn check_known(switch: &KillSwitch) -> Result<(), SwitchDenial> {
+fn check_known(switch: &KillSwitch, registry: &AgentRegistry) -> Result<(), SwitchDenial> {
     let target = switch.target_id.as_deref().unwrap_or_default();
     let known = match switch.scope {
         SwitchScope::Tool => ToolId::new(target).is_ok_and(|tool| catalog::entry(&tool).is_some()),
-        SwitchScope::Agent => AgentId::new(target).is_ok_and(|agent| registry::family_of(&agent).is_some()),
+        SwitchScope::Agent => AgentId::new(target).is_ok_and(|agent| registry.knows(switch.tenant_id.as_ref(), &agent)),
         // Tenants, providers and regions are not listed anywhere; families were looked at before.
         SwitchScope::Family
         | SwitchScope::Tenant

@@ -18,6 +18,6 @@ pub use envelope::{
 };
 pub use policy::{AgentRule, InvocationPolicies, InvocationRules, TONE_DEFAULT, TenantRules, rules_for};
 pub(crate) use preflight::hands_off;
-pub use preflight::{Gap, GapCode, Invocation, estimate, gaps_of, validate_preflight};
+pub use preflight::{Gap, GapCode, Invocation, estimate, gaps_of, validate_preflight, warnings_of};
 pub use surface::{INVOCATION_SURFACES, Surface};
 pub use tone::{PhraseTone, TONE_BLOCKED, TonePolicy, ToneVerdict, judge_output, watches_tone};

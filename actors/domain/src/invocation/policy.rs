@@ -84,6 +84,7 @@ pub fn rules_for(
     pipeline: Option<&PipelineSpec>,
     root: &AgentId,
     plan: &Plan,
+    pinned: &PinnedAgents,
 ) -> InvocationRules {
     // An optional step is left out where its tool may not be used, so nobody needs its scopes.
     let needed = plan.steps.iter().filter(|step| !step.optional).filter_map(|step| step.kind.tool_id());
@@ -101,7 +102,7 @@ pub fn rules_for(
     }
     let known = || families().iter().map(|family| family.default_persona_policy.to_owned()).collect();
     let agents = plan.steps.iter().filter_map(|step| step.agent_id.as_ref()).chain([root]);
-    let agents = agents.filter_map(|agent| Some((agent.clone(), standing(tenant, agent)?))).collect();
+    let agents = agents.filter_map(|agent| Some((agent.clone(), standing(tenant, agent, pinned)?))).collect();
     InvocationRules {
         required_entitlements,
         sources: tenant.and_then(|rules| rules.sources.clone()),
@@ -114,8 +115,12 @@ pub fn rules_for(
     }
 }
 
-fn standing(tenant: Option<&TenantRules>, agent: &AgentId) -> Option<(AgentLifecycle, AgentCostClass)> {
-    let (lifecycle, cost_class) = PinnedAgents::default().standing_of(agent)?;
+fn standing(
+    tenant: Option<&TenantRules>,
+    agent: &AgentId,
+    pinned: &PinnedAgents,
+) -> Option<(AgentLifecycle, AgentCostClass)> {
+    let (lifecycle, cost_class) = pinned.standing_of(agent)?;
     let rule = tenant.and_then(|rules| rules.agents.get(agent)).copied().unwrap_or_default();
     Some((rule.lifecycle.unwrap_or(lifecycle), rule.cost_class.unwrap_or(cost_class)))
 }

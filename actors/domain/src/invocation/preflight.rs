@@ -10,7 +10,7 @@ use crate::ids::AgentId;
 use crate::mode::{HANDOFF_TOOL, InvocationTier, Mode, in_words};
 use crate::pipeline::spec_of;
 use crate::quantity::{BudgetCategory, Micros};
-use crate::registry::{AgentEntry, Invocable, invocable};
+use crate::registry::{Invocable, Ways};
 use crate::run::event::RunSubmitted;
 use crate::run::plan::{ApprovalRequirement, Plan, Step, StepKind};
 use crate::time::UnixMs;
@@ -141,10 +141,25 @@ pub fn gaps_of(
     validate_preflight(&invocation, &rules)
 }
 
+/// What whoever invokes should know although nothing stands against it: agents that are on their way out (REG-038).
+pub fn warnings_of(run: &RunSubmitted, policies: &InvocationPolicies) -> Vec<String> {
+    let rules = rules_of(run, policies);
+    let ways = Ways { rehearsal: Mode::parse(&run.mode).is_some_and(Mode::is_rehearsal), pipeline: rules.pinned };
+    let leaving = rules.agents.iter().filter(|(_, (state, _))| ways.invocable(*state) == Invocable::WithWarning);
+    let version = |agent: &AgentId| run.agents.semver_of(agent).unwrap_or_default().to_owned();
+    let say = |agent: &AgentId| {
+        format!(
+            "version {} of the agent `{agent}` is deprecated; it goes on because the pipeline has pinned it",
+            version(agent)
+        )
+    };
+    leaving.map(|(agent, _)| say(agent)).collect()
+}
+
 fn rules_of(run: &RunSubmitted, policies: &InvocationPolicies) -> InvocationRules {
     let pipeline = run.pipeline_id.as_ref().and_then(|id| spec_of(id, run.pipeline_semver.as_deref()));
     let tier = InvocationTier::of(run.submitted_by.role);
-    rules_for(policies.of(&run.tenant_id), tier, pipeline.as_ref(), &run.root_agent_id, &run.plan)
+    rules_for(policies.of(&run.tenant_id), tier, pipeline.as_ref(), &run.root_agent_id, &run.plan, &run.agents)
 }
 
 /// The most a plan's calls may cost, each made once, in cost units.
@@ -243,15 +258,9 @@ pub(crate) fn hands_off(step: &Step) -> bool {
 }
 
 fn agents(invocation: &Invocation<'_>, rules: &InvocationRules, gaps: &mut Vec<Gap>) {
-    let mut ways = vec![AgentEntry::Direct];
-    if invocation.mode.is_rehearsal() {
-        ways.push(AgentEntry::Rehearsal);
-    }
-    if rules.pinned {
-        ways.push(AgentEntry::PinnedByPipeline);
-    }
+    let ways = Ways { rehearsal: invocation.mode.is_rehearsal(), pipeline: rules.pinned };
     for (agent, (lifecycle, _)) in &rules.agents {
-        if ways.iter().all(|way| invocable(*lifecycle, *way) == Invocable::No) {
+        if ways.invocable(*lifecycle) == Invocable::No {
             let message = format!("the agent `{agent}` is `{}` and may not be invoked in this way", lifecycle.as_str());
             gap(gaps, GapCode::AgentNotInvocable, agent.as_str(), message);
         }

@@ -5,6 +5,7 @@
 mod book;
 mod data_scope;
 mod entry;
+mod executor;
 mod families;
 mod invocable;
 mod lifecycle;
@@ -22,6 +23,11 @@ pub use data_scope::{DATA_SCOPES, DataScope};
 pub use entry::{
     AGENT_ENTRY_LIMITS, AGENT_LIST_MAX, AGENT_NAME_BYTES_MAX, AGENT_TEXT_BYTES_MAX, AgentCapability,
     AgentRegistryEntry, AgentVisibility, EntryError, EntryProblem, MAX_TOKENS_MAX, ModelBinding, TenantScope,
+};
+pub use executor::{
+    DescribedTool, EXECUTORS_MAX, ExecutorDenial, ExecutorFault, ExecutorFaultCode, ExecutorRegistration,
+    RegisteredExecutor, ServedTool, check_address, check_described, may_register_executor, may_retire_executor,
+    schemas_digest,
 };
 pub use families::{AGENT_FAMILIES, families, family_meta};
 pub use invocable::{AGENT_COST_CLASSES, AgentCostClass, AgentEntry, AgentLifecycle, Invocable, invocable};

@@ -67,7 +67,7 @@ impl RunEnvelope {
             run_id: self.run_id,
             user_id: self.submitted_by.actor_id.clone(),
             role: self.submitted_by.role,
-            family: crate::registry::family_of(&agent_id).map(str::to_owned),
+            family: self.agents.family_of(&agent_id).map(str::to_owned),
             agent_id,
             pipeline_id: self.pipeline_id.clone(),
             tool_id: tool_id.clone(),

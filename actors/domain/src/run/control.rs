@@ -313,6 +313,7 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         tenant_id: run.tenant_id.clone(),
         root_agent_id: run.root_agent_id.clone(),
         root_agent_semver: run.root_agent_semver.clone(),
+        agents: run.agents.clone(),
         parent_run_id: run.parent_run_id,
         forked_from_run_id: Some(run.run_id),
         pipeline_id: run.pipeline_id.clone(),

@@ -16,6 +16,7 @@ use crate::ids::{
 use crate::invocation::StoredInvocation;
 use crate::mode::{ModeBounds, ModeCompliance};
 use crate::quantity::{Micros, Usage};
+use crate::registry::PinnedAgents;
 use crate::run::approvers::Approvers;
 use crate::run::event::{
     ApprovalDecision, ApprovalReason, ArtifactRef, CallError, CallOutcome, DecisionLabel, Evidence, GuardedAction,
@@ -46,6 +47,9 @@ pub struct RunEnvelope {
     pub root_agent_id: AgentId,
     /// Its version.
     pub root_agent_semver: String,
+    /// The versions of its agents that are not as they ship.
+    #[serde(default, skip_serializing_if = "PinnedAgents::is_empty")]
+    pub agents: PinnedAgents,
     /// The run this one was handed off from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,

@@ -43,7 +43,7 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
         return (Vec::new(), None);
     }
     if !call.open {
-        return (late(call, ended).into_iter().collect(), None);
+        return (late(run, call, ended).into_iter().collect(), None);
     }
     let charge = charge(&call.estimated_usage, &ended.result);
     let mut settled = CallSettled {
@@ -72,7 +72,7 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
     if run.end.is_some() {
         // Terminal is final: the call is charged and closed, what it brought is kept as evidence (KIL-010).
         settled.outcome = CallOutcome::Killed;
-        after.extend(late(call, ended));
+        after.extend(late(run, call, ended));
     } else {
         describe(run, call, ended, &mut settled);
         if settled.outcome == CallOutcome::Unknown {
@@ -100,7 +100,7 @@ fn describe(run: &RunEnvelope, call: &RunToolCallRecord, ended: &Ended, settled:
             settled.evidence = evidence.as_ref().map(redacted_evidence);
             settled.effects = effects.iter().map(|effect| redacted(effect)).collect();
             settled.artifacts = artifacts.iter().map(redacted_artifact).collect();
-            if let Some(message) = abstained(call, evidence.as_ref()) {
+            if let Some(message) = abstained(run, call, evidence.as_ref()) {
                 settled.outcome = CallOutcome::Error;
                 settled.error = error(ABSTAINED, &message);
             }
@@ -156,8 +156,14 @@ fn redacted_evidence(evidence: &Evidence) -> Evidence {
 }
 
 // A stage whose family must cite and that has nothing to cite says nothing at all (RUN-016).
-fn abstained(call: &RunToolCallRecord, evidence: Option<&crate::run::event::Evidence>) -> Option<String> {
-    let strict = crate::registry::family_of(&call.agent_id)
+fn abstained(
+    run: &RunEnvelope,
+    call: &RunToolCallRecord,
+    evidence: Option<&crate::run::event::Evidence>,
+) -> Option<String> {
+    let strict = run
+        .agents
+        .family_of(&call.agent_id)
         .and_then(crate::registry::family_meta)
         .is_some_and(|meta| meta.default_grounding_policy == crate::registry::GroundingPolicy::StrictCite);
     let bare = evidence.is_some_and(|e| match e.grounding_state {
@@ -169,7 +175,7 @@ fn abstained(call: &RunToolCallRecord, evidence: Option<&crate::run::event::Evid
 }
 
 // What arrives when the call is already settled.
-fn late(call: &RunToolCallRecord, ended: &Ended) -> Option<NewEvent> {
+fn late(run: &RunEnvelope, call: &RunToolCallRecord, ended: &Ended) -> Option<NewEvent> {
     let mut late = LateEvidence {
         call_id: ended.call_id,
         outcome: CallOutcome::Error,
@@ -185,7 +191,7 @@ fn late(call: &RunToolCallRecord, ended: &Ended) -> Option<NewEvent> {
             if matches!(ended.tone, ToneVerdict::Block(_)) {
                 // What may not be said is no answer, however late it comes.
                 late.artifacts = Vec::new();
-            } else if abstained(call, evidence.as_ref()).is_none() {
+            } else if abstained(run, call, evidence.as_ref()).is_none() {
                 late.outcome = if *partial { CallOutcome::Partial } else { CallOutcome::Ok };
             }
         }

@@ -1,7 +1,7 @@
 //! What a caller submits, checked as a whole before anything is written.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,6 +17,7 @@ use crate::mode::{Mode, ModeOverride, OverrideRejected, apply_override, simulate
 use crate::pipeline::spec_of;
 use crate::quantity::{BudgetCategory, Micros};
 use crate::redact::redact_text;
+use crate::registry::{AgentRegistry, AgentRegistryEntry, AgentViewer, PinnedAgents, Ways};
 use crate::run::binding::names_secret;
 use crate::run::event::RunSubmitted;
 use crate::run::plan::{Plan, PlanError, Step, StepKind};
@@ -40,6 +41,9 @@ pub struct Submission {
     /// What bindings read under `/inputs`.
     #[serde(default)]
     pub inputs: Value,
+    /// Versions of agents of the run, where another is meant than the champion: to rehearse one, say (REG-038).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agent_versions: BTreeMap<AgentId, String>,
     /// Cost-quality mode; `balanced` if left out.
     #[serde(default = "mode_default")]
     pub mode: String,
@@ -127,6 +131,17 @@ pub enum SubmissionError {
     /// An agent that is not registered.
     #[error("the agent `{0}` is not registered")]
     UnknownAgent(AgentId),
+    /// A version that an agent does not have.
+    #[error("the agent `{agent}` has no version {semver}")]
+    UnknownAgentVersion {
+        /// The agent.
+        agent: AgentId,
+        /// The version.
+        semver: String,
+    },
+    /// A version of an agent that takes no part.
+    #[error("`agentVersions` names the agent `{0}`, which takes no part in the run")]
+    AgentTakesNoPart(AgentId),
     /// Not one of the five modes.
     #[error("`{0}` is not a mode; use one of fast, balanced, deep, exhaustive, rehearsal-dry-run")]
     UnknownMode(String),
@@ -166,6 +181,8 @@ impl SubmissionError {
             Self::UnknownStepField { .. } => "unknown-field",
             Self::UnknownTool { .. } => "unknown-tool",
             Self::UnknownAgent(_) => "unknown-agent",
+            Self::UnknownAgentVersion { .. } => "unknown-agent-version",
+            Self::AgentTakesNoPart(_) => "agent-takes-no-part",
             Self::UnknownMode(_) => "unknown-mode",
             Self::Override(error) => error.code(),
             Self::BadInvocation { .. } => "bad-invocation",
@@ -231,11 +248,28 @@ pub struct Submitter {
     pub surface: String,
 }
 
-/// Checks a submission and makes the run's first event of it. `grants` are those a broker has approved (EXE-015).
+/// Checks a submission on the agents that ship with this version, as [`accept_among`] does.
+///
+/// # Errors
+/// Why it is refused.
 pub fn accept(
     submission: Submission,
     submitter: Submitter,
     grants: Vec<Grant>,
+) -> Result<RunSubmitted, SubmissionError> {
+    accept_among(submission, submitter, grants, &AgentRegistry::default())
+}
+
+/// Checks a submission and makes the run's first event of it. `grants` are those a broker has approved (EXE-015); the run
+/// keeps the versions of its agents that the registry has now, whatever is published later.
+///
+/// # Errors
+/// Why it is refused.
+pub fn accept_among(
+    submission: Submission,
+    submitter: Submitter,
+    grants: Vec<Grant>,
+    registry: &AgentRegistry,
 ) -> Result<RunSubmitted, SubmissionError> {
     let submission_hash = submission_hash(&submission)?;
     let ids_are_open = [submission.pipeline_id.as_ref().map(PipelineId::as_str), submission.pipeline_semver.as_deref()];
@@ -249,12 +283,29 @@ pub fn accept(
         {
             return Err(SubmissionError::UnknownTool { step: step.step_id.to_string(), tool: tool_id.clone() });
         }
-        if let Some(agent) = &step.agent_id {
-            known_agent(agent)?;
-        }
         approvers_are_others(step, &submitter.actor)?;
     }
-    known_agent(&submission.root_agent_id)?;
+    let ways = Ways {
+        rehearsal: Mode::parse(&submission.mode).is_some_and(Mode::is_rehearsal),
+        pipeline: submission
+            .pipeline_id
+            .as_ref()
+            .is_some_and(|id| spec_of(id, submission.pipeline_semver.as_deref()).is_some()),
+    };
+    let taking_part = || plan.steps.iter().filter_map(|step| step.agent_id.as_ref()).chain([&submission.root_agent_id]);
+    if let Some(other) = submission.agent_versions.keys().find(|agent| !taking_part().any(|own| own == *agent)) {
+        return Err(SubmissionError::AgentTakesNoPart(other.clone()));
+    }
+    let viewer = AgentViewer { tenant_id: &submitter.tenant_id, role: submitter.actor.role };
+    let mut agents = PinnedAgents::default();
+    let mut root_agent_semver = String::new();
+    for agent in taking_part() {
+        let entry = meant(registry, viewer, agent, submission.agent_versions.get(agent), ways)?;
+        if *agent == submission.root_agent_id {
+            root_agent_semver.clone_from(&entry.agent_semver);
+        }
+        agents.pin(entry);
+    }
     let Some(mode) = Mode::parse(&submission.mode) else {
         return Err(SubmissionError::UnknownMode(submission.mode.chars().take(100).collect()));
     };
@@ -275,7 +326,8 @@ pub fn accept(
         run_key: submitter.run_key,
         run_id: submitter.run_id,
         tenant_id: submitter.tenant_id,
-        root_agent_semver: crate::registry::REFERENCE_AGENT_SEMVER.to_owned(),
+        root_agent_semver,
+        agents,
         root_agent_id: submission.root_agent_id,
         parent_run_id: None,
         forked_from_run_id: None,
@@ -330,6 +382,21 @@ pub(crate) fn narrowed(mut scopes: Vec<String>, invocation: Option<&StoredInvoca
 }
 
 impl RunSubmitted {
+    /// Keeps the versions of the run's agents and takes over where they stand now: another run is made of one, and is held
+    /// against what holds today.
+    pub fn agents_now(&mut self, registry: &AgentRegistry) {
+        let taking_part = self.plan.steps.iter().filter_map(|step| step.agent_id.as_ref()).chain([&self.root_agent_id]);
+        let mut agents = self.agents.clone();
+        for agent in taking_part {
+            let known = registry.for_tenant(&self.tenant_id, agent).iter();
+            let semver = self.agents.semver_of(agent);
+            if let Some(entry) = known.into_iter().find(|entry| Some(entry.agent_semver.as_str()) == semver) {
+                agents.pin(entry);
+            }
+        }
+        self.agents = agents;
+    }
+
     /// Leaves the run only the scopes that its invocation declares, once both were looked at.
     pub fn narrow(&mut self) {
         self.scopes = narrowed(std::mem::take(&mut self.scopes), self.invocation.as_ref());
@@ -358,9 +425,21 @@ pub fn submission_hash(submission: &Submission) -> Result<String, SubmissionErro
     canonical::digest(&value).map_err(|error| JsonError::NumberNotExact(error.0).into())
 }
 
-fn known_agent(agent: &AgentId) -> Result<(), SubmissionError> {
-    match crate::registry::family_of(agent) {
-        Some(_) => Ok(()),
+fn meant<'r>(
+    registry: &'r AgentRegistry,
+    viewer: AgentViewer<'_>,
+    agent: &AgentId,
+    named: Option<&String>,
+    ways: Ways,
+) -> Result<&'r AgentRegistryEntry, SubmissionError> {
+    if let Some(entry) = registry.resolve(viewer, agent, named.map(String::as_str), ways) {
+        return Ok(entry);
+    }
+    match named.filter(|_| registry.resolve(viewer, agent, None, ways).is_some()) {
+        Some(semver) => Err(SubmissionError::UnknownAgentVersion {
+            agent: agent.clone(),
+            semver: semver.chars().filter(|c| !c.is_control()).take(64).collect(),
+        }),
         None => Err(SubmissionError::UnknownAgent(agent.clone())),
     }
 }

@@ -21,7 +21,8 @@ pub fn swept_by<'a>(run: &RunEnvelope, switches: &'a [KillSwitch], now: UnixMs) 
     let out: Vec<_> = run.open_calls().filter_map(|call| run.target_of(run.plan.step(&call.step_id)?)).collect();
     blamed(switches.iter().filter(|switch| {
         let on_a_call = || out.iter().any(|target| switch.matches(target));
-        switch.is_active(now) && (switch.reaches(&run.tenant_id, &run.root_agent_id) || on_a_call())
+        let family = run.agents.family_of(&run.root_agent_id);
+        switch.is_active(now) && (switch.reaches(&run.tenant_id, &run.root_agent_id, family) || on_a_call())
     }))
 }
 

@@ -89,6 +89,7 @@ impl Case {
 
     fn decide(&self) -> Decision {
         let attempt = Attempt {
+            declared: true,
             target: &self.target,
             tool: self.tool,
             configured_semver: self.configured,

@@ -14,7 +14,8 @@ use signalbox_domain::mode::{InvocationTier, Mode};
 use signalbox_domain::pipeline::weekly_briefing;
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::registry::{
-    AGENT_COST_CLASSES, AgentCostClass, AgentEntry, AgentLifecycle, DATA_SCOPES, DataScope, Invocable, invocable,
+    AGENT_COST_CLASSES, AgentCostClass, AgentEntry, AgentLifecycle, DATA_SCOPES, DataScope, Invocable, PinnedAgents,
+    invocable,
 };
 use signalbox_domain::run::plan::Plan;
 use signalbox_domain::run::submission::{SubmissionError, parse};
@@ -93,7 +94,7 @@ fn case() -> Case {
 
 impl Case {
     fn rules(&self) -> InvocationRules {
-        rules_for(Some(&self.tenant), self.tier, None, &self.root, &self.plan)
+        rules_for(Some(&self.tenant), self.tier, None, &self.root, &self.plan, &PinnedAgents::default())
     }
     /// Code and subject of every gap.
     fn gaps(&self) -> Vec<(&'static str, String)> {
@@ -319,7 +320,8 @@ fn a_tenant_may_allow_less_than_a_tier_has_and_never_more() {
 fn a_pipeline_brings_its_mode_to_whoever_may_trigger_it() {
     let mut spec = weekly_briefing::spec();
     spec.default_mode = "exhaustive";
-    let modes = |tier| rules_for(None, tier, Some(&spec), &agent("ref.research"), &reads()).modes;
+    let modes =
+        |tier| rules_for(None, tier, Some(&spec), &agent("ref.research"), &reads(), &PinnedAgents::default()).modes;
     assert!(modes(InvocationTier::Creator).contains(&Mode::Exhaustive));
     assert!(!modes(InvocationTier::Customer).contains(&Mode::Exhaustive), "the pipeline is for creators");
 }

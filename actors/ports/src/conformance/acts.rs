@@ -8,6 +8,7 @@ use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
 use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::SwitchId;
 use signalbox_domain::quantity::Micros;
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::run::append::{Entry, RunHead, RunProjection};
 use signalbox_domain::run::status::RunStatus;
 
@@ -181,7 +182,7 @@ pub async fn a_switch_knows_how_many_runs_it_has_ended_and_how_many_it_reaches(f
         ..projection()
     };
     f.append(Entry { projection: Some(killed), ..saying(&over, "the end") }).await.unwrap();
-    let reach = async |switch: &KillSwitch| f.acts.reach(switch).await.unwrap();
+    let reach = async |switch: &KillSwitch| f.acts.reach(switch, &AgentRegistry::default()).await.unwrap();
     assert_eq!(reach(&everything).await, SwitchReach { killed: 1, left: 2 });
     let own = KillSwitch { tenant_id: Some(tenant("acme")), ..everything.clone() };
     assert_eq!(reach(&own).await.left, 1);

@@ -167,6 +167,7 @@ pub fn new_run(tenant_name: &str, number: u64) -> NewRun {
         tenant_id: tenant(tenant_name),
         root_agent_id: AgentId::new("ref.research").unwrap(),
         root_agent_semver: "1.0.0".into(),
+        agents: Default::default(),
         parent_run_id: None,
         forked_from_run_id: None,
         pipeline_id: None,

@@ -48,13 +48,14 @@ impl NodeHandle {
         let Some(RunEvent::RunSubmitted(mut submitted)) = events.next().map(|new| new.event) else {
             return Err(ApiError::Internal("a fork began with something else than its submission".to_owned()));
         };
+        submitted.agents_now(&self.registry());
         self.check_tools(&submitted)?;
         self.check_preflight(&submitted, None, now)?;
         let minted = submission::mint_grants(&submitted, now);
         submitted.grants.extend(minted);
         let run_id = submitted.run_id;
         match self.create(caller, *submitted, events.collect(), now).await? {
-            (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status }),
+            (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status, warnings: Vec::new() }),
             (Created::Exists(head), _) => {
                 let again = self.forked_before(&head, source, run_id, command_id).await?;
                 again.ok_or_else(|| Denial::ForkWithoutFreshId.into())
@@ -76,6 +77,11 @@ impl NodeHandle {
             return Ok(None);
         }
         let there = self.envelope(head).await?;
-        Ok(Some(Submitted { run_id, replayed: true, status: there.status_at(self.inner.shared.clock.now()) }))
+        Ok(Some(Submitted {
+            run_id,
+            replayed: true,
+            status: there.status_at(self.inner.shared.clock.now()),
+            warnings: Vec::new(),
+        }))
     }
 }

@@ -267,7 +267,7 @@ impl NodeHandle {
                         Ok(Decided::Act(Box::new(draft), false))
                     }
                     Disarming::Disarm { switch, confirms } => {
-                        let reach = self.inner.ports.acts.reach(&switch).await?;
+                        let reach = self.inner.ports.acts.reach(&switch, &state.registry).await?;
                         let body = AuditBody {
                             reason: reason.to_owned(),
                             before: recorded(&switch),
@@ -327,7 +327,8 @@ impl NodeHandle {
 
     async fn effect(&self, switch: &KillSwitch) -> Result<SwitchEffect, ApiError> {
         let here = self.reached(switch).await;
-        let SwitchReach { killed, left } = self.inner.ports.acts.reach(switch).await?;
+        let SwitchReach { killed, left } =
+            self.inner.ports.acts.reach(switch, &self.inner.shared.governance.view().state.registry).await?;
         let left = if switch.disarmed_at_unix_ms.is_some() {
             self.left_at_disarming(switch).await?
         } else if switch.scope.is_of_runs() {
@@ -397,11 +398,13 @@ impl NodeHandle {
     ) -> Result<Option<Duration>, ApiError> {
         let clock = &self.inner.shared.clock;
         let mut look = SWEEP_LOOK;
+        let registry = || self.inner.shared.governance.view().state.registry.clone();
         loop {
             let here = self.reached(switch).await;
             let at_rest = if here.left == 0 && here.calls_out == 0 {
                 let all_swept = self.all_swept(epoch).await?;
-                let at_rest = !switch.scope.is_of_runs() || self.inner.ports.acts.reach(switch).await?.left == 0;
+                let at_rest =
+                    !switch.scope.is_of_runs() || self.inner.ports.acts.reach(switch, &registry()).await?.left == 0;
                 if all_swept && at_rest {
                     return Ok(Some(Duration::from_nanos(clock.boot().0.saturating_sub(began.0))));
                 }

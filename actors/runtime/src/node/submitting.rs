@@ -2,8 +2,9 @@
 
 use signalbox_domain::governance::grant::Grant;
 use signalbox_domain::ids::{RunId, RunKey};
-use signalbox_domain::invocation::{InvocationEnvelope, estimate, gaps_of};
+use signalbox_domain::invocation::{InvocationEnvelope, estimate, gaps_of, warnings_of};
 use signalbox_domain::mode::simulates;
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::run::append::NewEvent;
 use signalbox_domain::run::event::RunSubmitted;
 use signalbox_domain::run::plan::StepKind;
@@ -48,22 +49,23 @@ impl NodeHandle {
         let submitter = self.submitter(caller, run_id);
         let now = self.inner.shared.clock.now();
         let envelope = submission.invocation.clone();
-        let mut submitted = submission::accept(submission, submitter, grants)?;
+        let mut submitted = submission::accept_among(submission, submitter, grants, &self.registry())?;
         self.check_tools(&submitted)?;
         self.check_preflight(&submitted, envelope.as_ref(), now)?;
+        let warnings = warnings_of(&submitted, &self.inner.config.invocations);
         submitted.narrow();
         submitted.grants.extend(submission::mint_grants(&submitted, now));
         let submitted = self.seal(submitted).await?;
         let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
         match self.create(caller, submitted, noted, now).await? {
-            (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status }),
+            (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status, warnings }),
             (Created::Exists(head), _) => {
                 let there = self.envelope(&head).await?;
                 let same = there.submission_hash == hash && there.submitted_by.actor_id == caller.actor.actor_id;
                 if !same || there.forked_from_run_id.is_some() {
                     return Err(ApiError::RunIdConflict(run_id));
                 }
-                Ok(Submitted { run_id, replayed: true, status: there.status_at(now) })
+                Ok(Submitted { run_id, replayed: true, status: there.status_at(now), warnings })
             }
         }
     }
@@ -73,19 +75,25 @@ impl NodeHandle {
         let submitter = self.submitter(caller, None);
         let now = self.inner.shared.clock.now();
         let envelope = submission.invocation.clone();
-        let submitted = submission::accept(submission, submitter, Vec::new())?;
+        let submitted = submission::accept_among(submission, submitter, Vec::new(), &self.registry())?;
         self.check_tools(&submitted)?;
         let simulated = |step: &&signalbox_domain::run::plan::Step| {
             let tool = step.kind.tool_id();
             tool.is_some_and(|tool| simulates(&submitted.mode, tool, step.kind.approved_by().is_some()))
         };
         Ok(Preflight {
+            warnings: warnings_of(&submitted, &self.inner.config.invocations),
             gaps: gaps_of(&submitted, envelope.as_ref(), &self.inner.config.invocations, now),
             estimate: estimate(&submitted.plan),
             simulated_steps: submitted.plan.steps.iter().filter(simulated).map(|step| step.step_id.clone()).collect(),
             bounds: submitted.mode_bounds,
             budgets: submitted.budgets,
         })
+    }
+
+    /// The agents as this node has last read them: they are no older than the admission of a call may be.
+    pub(super) fn registry(&self) -> AgentRegistry {
+        self.inner.shared.governance.view().state.registry.clone()
     }
 
     fn submitter(&self, caller: &Caller, run_id: Option<RunId>) -> Submitter {

@@ -295,6 +295,7 @@ impl State {
         let unapproved = approval::objection(scratch, &prepared.step, &prepared.args_hash);
         let attempt = Attempt {
             target: &prepared.target,
+            declared: scratch.agents.declares(&prepared.target.agent_id, &prepared.target.tool_id),
             tool: signalbox_domain::catalog::entry(&prepared.target.tool_id),
             configured_semver: semver.as_deref(),
             scopes: &scratch.scopes,

@@ -36,7 +36,7 @@ async fn a_fork_begins_queued_and_does_only_what_its_source_has_not_done() {
     let source = failed_run(&world).await;
     let before = world.get(source).await;
     let forked = fork_by(&world, &operator(), source, Some(FRESH)).await.unwrap();
-    assert_eq!(forked, Submitted { run_id: FRESH, replayed: false, status: RunStatus::Queued });
+    assert_eq!(forked, Submitted { run_id: FRESH, replayed: false, status: RunStatus::Queued, warnings: vec![] });
     let first = world.node.replay(&operator(), FRESH, 2).await.unwrap();
     assert_eq!((first.status, first.forked_from_run_id), (RunStatus::Queued, Some(source)));
     assert_eq!((first.parent_run_id, first.cost_ledger), (before.parent_run_id, Default::default()));

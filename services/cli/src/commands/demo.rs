@@ -215,6 +215,7 @@ impl Demo {
         let grants = approve(&plan, &self.sources, &approval)?;
         let root = spec.root_agent_id().cloned();
         let submission = Submission {
+            agent_versions: Default::default(),
             root_agent_id: root.ok_or_else(|| Failure::new("start-failed", "the pipeline has no lead agent"))?,
             plan: PlanInput::Plan(plan),
             inputs: json!({ SOURCES_KEY: key, "since": since }),

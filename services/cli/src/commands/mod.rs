@@ -1,14 +1,17 @@
 //! The commands, one file each.
 
+mod agents;
 mod approvals;
 mod audit;
 mod budgets;
+mod catalog;
 mod check;
 mod completion;
 mod config;
 mod control;
 mod demo;
 mod doctor;
+mod executors;
 mod explain;
 mod export;
 mod grants;
@@ -28,6 +31,7 @@ mod view;
 mod watch;
 mod webhooks;
 
+pub(crate) use agents::AgentsCommand;
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use budgets::BudgetsCommand;
@@ -36,6 +40,7 @@ pub(crate) use completion::CompletionArgs;
 pub(crate) use config::ConfigCommand;
 pub(crate) use demo::DemoArgs;
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use executors::ExecutorsCommand;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use grants::GrantsCommand;
 pub(crate) use keys::KeysCommand;
@@ -69,7 +74,10 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Demo(args) => demo::run(args, out).await,
         Command::Serve(args) => serve::run(args, out).await,
-        Command::Tools(command) => serve::tools(command, out).await,
+        Command::Tools(ToolsCommand::Catalog(command)) => catalog::run(server.registry().await?, command, out).await,
+        Command::Tools(ToolsCommand::Serve(args)) => serve::tools(args, out).await,
+        Command::Agents(command) => agents::run(server.registry().await?, command, out).await,
+        Command::Executors(command) => executors::run(server.registry().await?, command, out).await,
         Command::Check(args) => check::run(&args),
         Command::Migrate(args) => store::migrate(args, out).await,
         Command::Store(command) => store::run(command, out).await,

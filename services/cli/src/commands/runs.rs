@@ -136,10 +136,15 @@ async fn submit(
     let run_id = run_id.map(|id| id.to_string()).unwrap_or_default();
     let answer = client.submit_run(timed(v1::SubmitRunRequest { run_id, submission_json })).await?.into_inner();
     if out.is_json() {
-        out.json(&json!({ "runId": answer.run_id, "replayed": answer.replayed }))?;
+        let mut view = json!({ "runId": answer.run_id, "replayed": answer.replayed });
+        if !answer.warnings.is_empty() {
+            view["warnings"] = json!(answer.warnings);
+        }
+        out.json(&view)?;
     } else {
         let note = if answer.replayed { " (submitted before)" } else { "" };
         out.line(&format!("run {}{note}", answer.run_id))?;
+        answer.warnings.iter().for_each(|warning| crate::output::warn("agent-deprecated", warning));
     }
     if follow { watch::run(client, &answer.run_id, 0, false, out).await } else { Ok(()) }
 }

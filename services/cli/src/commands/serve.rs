@@ -11,6 +11,7 @@ use signalbox_server::identity::{DevIdentity, Identify, check_listen};
 use signalbox_tls::ServerFiles;
 use tokio::net::TcpListener;
 
+use super::catalog::CatalogCommand;
 use super::store::store_address;
 use crate::args::DATA_DEFAULT;
 use crate::bus_file::{BusAddress, BusPlace};
@@ -57,17 +58,24 @@ pub(crate) enum ToolsCommand {
     /// Serves the bundled tools to other signalbox processes.
     #[command(after_help = "Example:
   signalbox tools serve --listen 127.0.0.1:7421")]
-    Serve {
-        /// The address that is listened on.
-        #[arg(long, default_value = "127.0.0.1:7421", value_name = "IP:PORT")]
-        listen: SocketAddr,
-        /// The folder that the tools keep their files in.
-        #[arg(long, default_value = DATA_DEFAULT, value_name = "DIR")]
-        data: PathBuf,
-        /// Certificates; without any, it speaks in clear.
-        #[command(flatten)]
-        tls: TlsArgs,
-    },
+    Serve(ToolsServeArgs),
+    /// Shows the catalog.
+    #[command(flatten)]
+    Catalog(CatalogCommand),
+}
+
+/// `tools serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ToolsServeArgs {
+    /// The address that is listened on.
+    #[arg(long, default_value = "127.0.0.1:7421", value_name = "IP:PORT")]
+    listen: SocketAddr,
+    /// The folder that the tools keep their files in.
+    #[arg(long, default_value = DATA_DEFAULT, value_name = "DIR")]
+    data: PathBuf,
+    /// Certificates; without any, it speaks in clear.
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 /// Certificates of a server.
@@ -167,8 +175,8 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Serves the bundled tools until the process is asked to end.
-pub(crate) async fn tools(command: ToolsCommand, out: &mut Out) -> Result<(), Failure> {
-    let ToolsCommand::Serve { listen, data, tls } = command;
+pub(crate) async fn tools(args: ToolsServeArgs, out: &mut Out) -> Result<(), Failure> {
+    let ToolsServeArgs { listen, data, tls } = args;
     let files = tls.files();
     let is_closed = files.as_ref().is_some_and(|files| files.client_ca.is_some());
     // Unless its clients show certificates nobody is identified here either, and a tool that is reached past the gate is

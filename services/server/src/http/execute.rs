@@ -96,6 +96,7 @@ pub(crate) fn planned(request: ExecuteRequest) -> Result<(RunId, TenantId, Submi
         steps.push(step.0);
     }
     let submission = Submission {
+        agent_versions: Default::default(),
         root_agent_id,
         plan: PlanInput::Steps(steps),
         inputs: request.inputs,

@@ -15,6 +15,7 @@ use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::mode::OverrideRejected;
 use signalbox_domain::quantity::Micros;
+use signalbox_domain::registry::{AgentRegistryCode, AgentRegistryValidationError, ExecutorDenial, RegistryDenial};
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::evolve::FoldError;
 use signalbox_domain::run::replay::ReplayError;
@@ -145,6 +146,25 @@ fn errors() -> Vec<ApiError> {
         ApiError::Webhook(WebhookDenial::TooMany(100)),
         ApiError::Webhook(WebhookDenial::NothingToReplay(webhook())),
         ApiError::Webhook(WebhookDenial::Disabled(webhook())),
+        ApiError::Registry(RegistryDenial::BadReason),
+        ApiError::Registry(RegistryDenial::NoSuchAgent("a".parse().unwrap())),
+        ApiError::Registry(RegistryDenial::LaterChampion),
+        ApiError::Registry(RegistryDenial::StaleRevision { expected: 1, actual: 2 }),
+        ApiError::Registry(RegistryDenial::Refused(
+            AgentRegistryCode::ALL
+                .map(|code| AgentRegistryValidationError { code, path: "/x".to_owned(), message: "no".to_owned() })
+                .into(),
+        )),
+        ApiError::Registry(RegistryDenial::Refused(vec![AgentRegistryValidationError {
+            code: AgentRegistryCode::UnknownFamily,
+            path: "/family".to_owned(),
+            message: "no".to_owned(),
+        }])),
+        ApiError::Executor(ExecutorDenial::AddressRefused("no".to_owned())),
+        ApiError::Executor(ExecutorDenial::NotAuthorized("customer")),
+        ApiError::Executor(ExecutorDenial::NoSuchExecutor("e".parse().unwrap())),
+        ApiError::Executor(ExecutorDenial::Exists("e".parse().unwrap())),
+        ApiError::Executor(ExecutorDenial::NotDescribed("no".to_owned())),
         ApiError::Unsealable(SealError::NoKey),
         ApiError::Unsealable(SealError::UnknownKey("k".to_owned())),
         ApiError::Replay(ReplayError::NoSuchPoint),
@@ -191,6 +211,8 @@ fn errors() -> Vec<ApiError> {
             | ApiError::Grant(_)
             | ApiError::Throttle(_)
             | ApiError::Webhook(_)
+            | ApiError::Registry(_)
+            | ApiError::Executor(_)
             | ApiError::Store(_) => break,
         };
         all.push(std::mem::replace(&mut last, next));

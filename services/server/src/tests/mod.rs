@@ -97,6 +97,7 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
         api: node.clone(),
         governance: governance.clone(),
         webhooks: governance.clone(),
+        registry: governance.clone(),
         identity: Arc::new(Claims),
         keys: Arc::new(ApiKeys::new(store, clock, Arc::new(RandomIds))),
         ids: Arc::new(RandomIds),

@@ -7,6 +7,7 @@ use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
 use signalbox_domain::governance::budget::EndedWindow;
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{BudgetId, RunId, RunKey, TenantId};
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_ports::acts::{
     AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, PAUSED_RUNS_MAX, SwitchReach, WINDOWS_MAX, record,
 };
@@ -67,7 +68,7 @@ impl Acts for PostgresStore {
         row.as_ref().map(audit_event).transpose()
     }
 
-    async fn reach(&self, switch: &KillSwitch) -> Result<SwitchReach, StoreError> {
+    async fn reach(&self, switch: &KillSwitch, registry: &AgentRegistry) -> Result<SwitchReach, StoreError> {
         let query = sqlx::query("SELECT COUNT(*) AS runs FROM run_dashboard WHERE killed_by = $1")
             .bind(switch.switch_id.as_str());
         let row = self.shared.readers.first("count runs", query).await?.ok_or_else(missing)?;
@@ -82,7 +83,7 @@ impl Acts for PostgresStore {
         ))
         .bind(switch.tenant_id.as_ref().map(TenantId::as_str));
         let groups = self.shared.readers.all("count runs", query).await?;
-        Ok(SwitchReach { killed, left: left(switch, &groups)? })
+        Ok(SwitchReach { killed, left: left(switch, registry, &groups)? })
     }
 
     async fn paused_runs(

@@ -44,6 +44,10 @@ pub(super) async fn follow(conn: &mut PgConnection, change: &GovernanceChange, e
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::WebhookPut(_)
         | GovernanceChange::WebhookRemoved { .. } => return Ok(()),
+        GovernanceChange::AgentPublished(_)
+        | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::ExecutorRegistered(_)
+        | GovernanceChange::ExecutorRetired { .. } => return Ok(()),
     };
     statement.execute(conn).await.map(|_| ()).map_err(failed("begin or stop a sweep"))
 }

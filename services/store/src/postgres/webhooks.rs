@@ -63,6 +63,10 @@ pub(super) async fn follow(conn: &mut PgConnection, change: &GovernanceChange) -
         | GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::AgentPublished(_)
+        | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::ExecutorRegistered(_)
+        | GovernanceChange::ExecutorRetired { .. }
         | GovernanceChange::ThrottleSet(_)
         | GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::BudgetOpened(_)

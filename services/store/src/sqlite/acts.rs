@@ -7,6 +7,7 @@ use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
 use signalbox_domain::governance::budget::EndedWindow;
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{BudgetId, RunId, RunKey, TenantId};
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::time::UnixMicros;
 use signalbox_ports::acts::{
     AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, PAUSED_RUNS_MAX, SwitchReach, WINDOWS_MAX, record,
@@ -58,7 +59,7 @@ impl Acts for SqliteStore {
         row.as_ref().map(audit_event).transpose()
     }
 
-    async fn reach(&self, switch: &KillSwitch) -> Result<SwitchReach, StoreError> {
+    async fn reach(&self, switch: &KillSwitch, registry: &AgentRegistry) -> Result<SwitchReach, StoreError> {
         let killed = sqlx::query("SELECT COUNT(*) AS runs FROM run_dashboard WHERE killed_by = ?")
             .bind(switch.switch_id.as_str())
             .fetch_one(&self.readers)
@@ -77,7 +78,7 @@ impl Acts for SqliteStore {
         .fetch_all(&self.readers)
         .await
         .map_err(failed("count runs"))?;
-        Ok(SwitchReach { killed, left: left(switch, &groups)? })
+        Ok(SwitchReach { killed, left: left(switch, registry, &groups)? })
     }
 
     async fn paused_runs(

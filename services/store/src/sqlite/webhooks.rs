@@ -74,6 +74,10 @@ pub(super) async fn follow(conn: &mut SqliteConnection, change: &GovernanceChang
         | GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::AgentPublished(_)
+        | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::ExecutorRegistered(_)
+        | GovernanceChange::ExecutorRetired { .. }
         | GovernanceChange::ThrottleSet(_)
         | GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::BudgetOpened(_)

@@ -4,8 +4,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use signalbox_domain::catalog::Recovery;
-use signalbox_domain::ids::{CallId, ToolId};
+use signalbox_domain::ids::CallId;
 use signalbox_domain::run::event::RunEvent;
 use signalbox_domain::run::step::{CallEnding, CallResult};
 use signalbox_ports::clock::{BootInstant, Clock};
@@ -257,13 +256,13 @@ impl Executor {
         }
     }
 
-    /// The tools this executor serves.
-    pub(super) async fn describe(&self) -> Result<Vec<(ToolId, String, Recovery)>, String> {
+    /// What this executor says it serves.
+    pub(super) async fn describe(&self) -> Result<v1::DescribeResponse, String> {
         let mut client = self.client.clone();
         let request = short(v1::DescribeRequest {}, SHORT_ANSWER_MAX * 2);
         let described = timeout(SHORT_ANSWER_MAX * 2, client.describe(request)).await;
         let response = described.map_err(|_| "no answer in time".to_owned())?.map_err(|status| status.to_string())?;
-        super::tools_described(response.get_ref())
+        Ok(response.into_inner())
     }
 }
 

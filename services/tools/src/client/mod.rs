@@ -7,6 +7,7 @@ mod answer;
 mod breaker;
 mod dispatch;
 mod executor;
+mod registered;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -19,14 +20,18 @@ mod tests_private;
 mod tests_transport;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioIo;
 use signalbox_domain::catalog::Recovery;
 use signalbox_domain::ids::{CallId, ToolId};
+use signalbox_domain::registry::{DescribedTool, ExecutorDenial, ExecutorRegistration, RegisteredExecutor};
 use signalbox_domain::run::step::{CallEnding, CallResult};
 use signalbox_ports::clock::Clock;
 use signalbox_ports::journal::Admitted;
@@ -44,6 +49,8 @@ use tower::ServiceExt as _;
 use self::breaker::Breaker;
 use self::dispatch::WatchedChannel;
 use self::executor::Executor;
+use self::registered::Registered;
+pub use self::registered::RegisteredRules;
 use crate::limits::{HTTP2_WINDOW, MESSAGE_BYTES_MAX};
 use crate::server::ToolServer;
 
@@ -118,9 +125,16 @@ pub fn tools_described(described: &v1::DescribeResponse) -> Result<Vec<(ToolId, 
 
 /// The executors of an installation.
 pub struct ExecutorClient {
+    /// Those of the configuration: fixed, and they come first.
     tools: BTreeMap<ToolId, Bound>,
+    /// Those that were registered while the node runs.
+    registered: ArcSwap<Registered>,
+    rules: RegisteredRules,
+    concurrency: usize,
+    clock: Arc<dyn Clock>,
 }
 
+#[derive(Clone)]
 struct Bound {
     executor: Arc<Executor>,
     semver: String,
@@ -167,27 +181,49 @@ impl ExecutorClient {
         concurrency: usize,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BindError> {
-        let mut tools = BTreeMap::new();
+        let (registered, rules) = (ArcSwap::default(), RegisteredRules::default());
+        let mut client = Self { tools: BTreeMap::new(), registered, rules, concurrency, clock };
         for (name, channel) in channels {
-            let client = ToolExecutorClient::new(WatchedChannel(channel))
-                .max_decoding_message_size(MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(MESSAGE_BYTES_MAX);
-            let executor = Arc::new(Executor {
-                name: name.clone(),
-                client,
-                permits: Arc::new(Semaphore::new(concurrency)),
-                breaker: Breaker::default(),
-                clock: Arc::clone(&clock),
-            });
-            let described = executor.describe().await;
+            let executor = Arc::new(client.executor(name.clone(), channel));
+            let described = executor.describe().await.and_then(|response| tools_described(&response));
             for (tool, semver, declared) in described.map_err(|problem| BindError::Describe { name, problem })? {
                 let bound = Bound { executor: Arc::clone(&executor), semver, declared };
-                if tools.insert(tool.clone(), bound).is_some() {
+                if client.tools.insert(tool.clone(), bound).is_some() {
                     return Err(BindError::ToolBoundTwice(tool));
                 }
             }
         }
-        Ok(Self { tools })
+        Ok(client)
+    }
+
+    /// The same client, with what the configuration says of executors that are registered while the node runs.
+    #[must_use]
+    pub fn with_rules(self, rules: RegisteredRules) -> Self {
+        Self { rules, ..self }
+    }
+
+    fn executor(&self, name: String, channel: Channel) -> Executor {
+        let client = ToolExecutorClient::new(WatchedChannel(channel))
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        Executor {
+            name,
+            client,
+            permits: Arc::new(Semaphore::new(self.concurrency)),
+            breaker: Breaker::default(),
+            clock: Arc::clone(&self.clock),
+        }
+    }
+
+    /// Where a tool is called.
+    fn bound(&self, tool: &ToolId) -> Option<Bound> {
+        self.tools.get(tool).cloned().or_else(|| self.registered.load().tools.get(tool).cloned())
+    }
+
+    /// Where a call of a tool that may be out still can be asked for.
+    fn last(&self, tool: &ToolId) -> Option<Arc<Executor>> {
+        let fixed = self.tools.get(tool).map(|bound| Arc::clone(&bound.executor));
+        fixed.or_else(|| self.registered.load().last.get(tool).cloned())
     }
 }
 
@@ -214,13 +250,25 @@ fn in_process<E: ToolExecutor>(service: ToolExecutorServer<E>) -> Channel {
 
 /// A channel to an executor elsewhere. It connects at the first call and again whenever it has to.
 fn remote(uri: &str, tls: Option<ClientTls>) -> Result<Channel, BindError> {
+    let parsed = parsed(uri, tls.is_some())?;
+    Ok(channel_over(parsed, HttpConnector::new(), tls))
+}
+
+fn parsed(uri: &str, private: bool) -> Result<Uri, BindError> {
     let address = || BindError::Address(crate::wire::short(uri));
     let parsed: Uri = uri.parse().map_err(|_| address())?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
+    let scheme = if private { "https" } else { "http" };
     if parsed.scheme_str() != Some(scheme) || parsed.host().is_none() {
         return Err(address());
     }
-    let mut connector = HttpConnector::new();
+    Ok(parsed)
+}
+
+fn channel_over<R>(parsed: Uri, mut connector: HttpConnector<R>, tls: Option<ClientTls>) -> Channel
+where
+    R: tower::Service<Name, Error: Into<tower::BoxError>, Future: Send> + Clone + Send + Sync + 'static,
+    R::Response: Iterator<Item = SocketAddr> + Send,
+{
     // Whether there is TLS above is not its business.
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -231,7 +279,7 @@ fn remote(uri: &str, tls: Option<ClientTls>) -> Result<Channel, BindError> {
     let target = with_windows(Target::from(parsed))
         .http2_keep_alive_interval(crate::limits::HEARTBEAT)
         .keep_alive_timeout(crate::limits::HEARTBEAT);
-    let Some(tls) = tls else { return Ok(target.connect_with_connector_lazy(connector)) };
+    let Some(tls) = tls else { return target.connect_with_connector_lazy(connector) };
     let private = tower::service_fn(move |uri: Uri| {
         let (tls, tcp) = (tls.clone(), connector.clone());
         async move {
@@ -240,7 +288,7 @@ fn remote(uri: &str, tls: Option<ClientTls>) -> Result<Channel, BindError> {
             tls.connect(&host, stream.into_inner()).await.map(TokioIo::new)
         }
     });
-    Ok(target.connect_with_connector_lazy(private))
+    target.connect_with_connector_lazy(private)
 }
 
 fn with_windows(target: Target) -> Target {
@@ -250,19 +298,21 @@ fn with_windows(target: Target) -> Target {
 #[async_trait]
 impl Tools for ExecutorClient {
     fn configured(&self) -> Vec<(ToolId, String)> {
-        self.tools.iter().map(|(tool, bound)| (tool.clone(), bound.semver.clone())).collect()
+        let registered = self.registered.load();
+        let all = self.tools.iter().chain(&registered.tools);
+        all.map(|(tool, bound)| (tool.clone(), bound.semver.clone())).collect()
     }
 
     fn semver(&self, tool: &ToolId) -> Option<String> {
-        self.tools.get(tool).map(|bound| bound.semver.clone())
+        self.bound(tool).map(|bound| bound.semver)
     }
 
     fn declared(&self, tool: &ToolId) -> Option<Recovery> {
-        self.tools.get(tool).map(|bound| bound.declared)
+        self.bound(tool).map(|bound| bound.declared)
     }
 
     fn permit(&self, tool: &ToolId) -> Option<Permit> {
-        self.tools.get(tool)?.executor.permit()
+        self.bound(tool)?.executor.permit()
     }
 
     async fn execute(
@@ -272,7 +322,8 @@ impl Tools for ExecutorClient {
         permit: Permit,
         progress: mpsc::Sender<CallProgress>,
     ) -> CallResult {
-        let result = match self.tools.get(&order.tool_id) {
+        let bound = self.bound(&order.tool_id).filter(|bound| bound.semver == order.tool_semver);
+        let result = match bound {
             Some(bound) => bound.executor.execute(admitted, order, progress).await,
             None => {
                 let message = format!("no executor serves `{}`", order.tool_id);
@@ -285,14 +336,22 @@ impl Tools for ExecutorClient {
     }
 
     async fn cancel(&self, tool: &ToolId, call: CallId) {
-        if let Some(bound) = self.tools.get(tool) {
-            bound.executor.cancel(call).await;
+        if let Some(executor) = self.last(tool) {
+            executor.cancel(call).await;
         }
     }
 
+    async fn describe(&self, executor: &ExecutorRegistration) -> Result<Vec<DescribedTool>, ExecutorDenial> {
+        self.described_by(executor).await
+    }
+
+    fn follow(&self, executors: &[RegisteredExecutor]) {
+        self.use_registered(executors);
+    }
+
     async fn outcome(&self, tool: &ToolId, call: CallId) -> KnownOutcome {
-        match self.tools.get(tool) {
-            Some(bound) => bound.executor.outcome(call).await,
+        match self.last(tool) {
+            Some(executor) => executor.outcome(call).await,
             None => KnownOutcome::NotKept,
         }
     }

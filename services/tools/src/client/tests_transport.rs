@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
@@ -19,7 +20,7 @@ use super::breaker::Breaker;
 use super::dispatch::WatchedChannel;
 use super::executor::Executor;
 use super::testing::{Bench, HandClock, ScriptedTool, order};
-use super::{Bound, ExecutorClient, Target};
+use super::{Bound, ExecutorClient, RegisteredRules, Target};
 use crate::tool::{Answer, Measured, ToolOutcome};
 
 /// A client over whatever `connect` gives, without asking first what is served there.
@@ -41,7 +42,13 @@ fn bench_over(
         clock: clock.clone(),
     });
     let bound = Bound { executor, semver: "1.0.0".to_owned(), declared: Recovery::Idempotent };
-    let client = ExecutorClient { tools: [(order(1).tool_id, bound)].into() };
+    let client = ExecutorClient {
+        tools: [(order(1).tool_id, bound)].into(),
+        registered: ArcSwap::default(),
+        rules: RegisteredRules::default(),
+        concurrency: 4,
+        clock: clock.clone(),
+    };
     Bench { client, clock }
 }
 

@@ -16,6 +16,7 @@ use crate::identity::{Actor, Visibility};
 use crate::ids::{AgentId, ApprovalId, BucketId, CallId, PipelineId, RunId, RunKey, StepId, TenantId};
 use crate::invocation::StoredInvocation;
 use crate::mode::ModeBounds;
+use crate::registry::PinnedAgents;
 use crate::run::plan::{BranchOption, Plan};
 use crate::run::sealed::SealedPlan;
 use crate::time::UnixMs;
@@ -205,6 +206,9 @@ pub struct RunSubmitted {
     pub root_agent_id: AgentId,
     /// Its version.
     pub root_agent_semver: String,
+    /// The versions of its agents that are not as they ship (REG-038).
+    #[serde(default, skip_serializing_if = "PinnedAgents::is_empty")]
+    pub agents: PinnedAgents,
     /// The run this one was handed off from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,

@@ -7,6 +7,7 @@ use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
 use signalbox_domain::governance::budget::EndedWindow;
 use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{AgentId, BudgetId, RunId, RunKey, TenantId};
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::run::status::RunStatus;
 
 use super::{MemoryStore, State};
@@ -69,7 +70,7 @@ impl Acts for MemoryStore {
         Ok(self.state()?.audit.iter().rev().find(|event| event.subject == *subject).cloned())
     }
 
-    async fn reach(&self, switch: &KillSwitch) -> Result<SwitchReach, StoreError> {
+    async fn reach(&self, switch: &KillSwitch, registry: &AgentRegistry) -> Result<SwitchReach, StoreError> {
         let state = self.state()?;
         let mut reach = SwitchReach::default();
         for run in state.runs.values() {
@@ -77,7 +78,8 @@ impl Acts for MemoryStore {
                 reach.killed += 1;
             }
             let agent = AgentId::new(run.root_agent_id.as_str());
-            let reached = agent.is_ok_and(|agent| switch.reaches(&run.head.tenant_id, &agent));
+            let tenant = &run.head.tenant_id;
+            let reached = agent.is_ok_and(|agent| switch.reaches(tenant, &agent, registry.family_of(tenant, &agent)));
             if reached && !run.projection.status.is_terminal() {
                 reach.left += 1;
             }

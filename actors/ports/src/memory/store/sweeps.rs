@@ -29,7 +29,11 @@ impl State {
             | GovernanceChange::BudgetOpened(_)
             | GovernanceChange::SwitchDisarmProposed(_)
             | GovernanceChange::WebhookPut(_)
-            | GovernanceChange::WebhookRemoved { .. } => {}
+            | GovernanceChange::WebhookRemoved { .. }
+            | GovernanceChange::AgentPublished(_)
+            | GovernanceChange::AgentMoved(_)
+            | GovernanceChange::ExecutorRegistered(_)
+            | GovernanceChange::ExecutorRetired { .. } => {}
         }
     }
 
@@ -46,7 +50,7 @@ impl State {
             for (key, run) in parked.take(limit) {
                 seen += 1;
                 sweep.after = Some(*key);
-                if sweep.switch.reaches(&run.head.tenant_id, &run.root_agent_id) {
+                if sweep.switch.may_reach(&run.head.tenant_id, &run.root_agent_id) {
                     run.parked = false;
                     swept.woken += 1;
                 }

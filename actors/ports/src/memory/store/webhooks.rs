@@ -166,6 +166,10 @@ impl State {
             | GovernanceChange::GrantIssued(_)
             | GovernanceChange::GrantRevoked { .. }
             | GovernanceChange::ThrottlesSet(_)
+            | GovernanceChange::AgentPublished(_)
+            | GovernanceChange::AgentMoved(_)
+            | GovernanceChange::ExecutorRegistered(_)
+            | GovernanceChange::ExecutorRetired { .. }
             | GovernanceChange::ThrottleSet(_)
             | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::BudgetOpened(_)

@@ -76,7 +76,11 @@ impl Authority {
             | GovernanceChange::BudgetOpened(_)
             | GovernanceChange::SwitchDisarmProposed(_)
             | GovernanceChange::WebhookPut(_)
-            | GovernanceChange::WebhookRemoved { .. } => {}
+            | GovernanceChange::WebhookRemoved { .. }
+            | GovernanceChange::AgentPublished(_)
+            | GovernanceChange::AgentMoved(_)
+            | GovernanceChange::ExecutorRegistered(_)
+            | GovernanceChange::ExecutorRetired { .. } => {}
         }
     }
 

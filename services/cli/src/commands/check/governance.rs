@@ -100,6 +100,7 @@ pub(super) fn gate(line: Value) -> Verdict {
     let scopes = call.scopes.or_else(|| entry.map(|entry| entry.required_scopes.clone())).unwrap_or_default();
     let state = GovernanceState { switches: call.switches, grants: call.grants, ..GovernanceState::default() };
     let attempt = Attempt {
+        declared: true,
         target: &call.target,
         tool: entry,
         configured_semver: call.tool_semver.as_deref().or(entry.map(|entry| entry.semver.as_str())),

@@ -80,6 +80,7 @@ impl Served {
             api: Arc::new(node.clone()),
             governance: Arc::new(node.clone()),
             webhooks: Arc::new(node.clone()),
+            registry: Arc::new(node.clone()),
             keys: Arc::new(ApiKeys::new(store.clone(), clock.clone(), Arc::new(RandomIds))),
             identity: Arc::new(Claims),
             ids: Arc::new(RandomIds),
