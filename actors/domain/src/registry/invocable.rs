@@ -7,6 +7,7 @@ use crate::quantity::Micros;
 
 /// Where a version of an agent stands (REG-037).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentLifecycle {
     /// Being written.
@@ -91,6 +92,7 @@ pub const fn invocable(state: AgentLifecycle, entry: AgentEntry) -> Invocable {
 
 /// What a run of an agent may cost at most (REG-039).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AgentCostClass {
     /// Up to 10 units.

@@ -17,6 +17,7 @@ use crate::ids::{AgentId, ToolId};
 
 /// What a run keeps of a version of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PinnedAgent {
     /// The version.
@@ -51,6 +52,7 @@ impl PinnedAgent {
 
 /// The agents of a run, as it was submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct PinnedAgents(BTreeMap<AgentId, PinnedAgent>);
 
