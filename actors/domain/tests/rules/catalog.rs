@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use signalbox_domain::catalog::{
-    Catalog, CatalogEntry, Recovery, Risk, ToolDependency, V1_CATALOG_PUBLISHED_AT, V1_CATALOG_VERSION, V1_TOOL_IDS,
-    base_price, catalog, entry, price, resolve_tool_dependencies, v1_catalog,
+    Catalog, CatalogEntry, Deprecation, Recovery, Risk, ToolDependency, V1_CATALOG_PUBLISHED_AT, V1_CATALOG_VERSION,
+    V1_TOOL_IDS, base_price, catalog, entry, instant_of, price, resolve_tool_dependencies, surface_deprecations,
+    v1_catalog,
 };
 use signalbox_domain::quantity::{BudgetCategory, Micros};
 
@@ -199,4 +200,39 @@ fn each_tool_counts_its_look_ups_and_outside_calls() {
     }
     assert_eq!(of("file.write").ceiling.get(BudgetCategory::StorageBytes), Micros::units(16 * 1_024 * 1_024));
     assert_eq!(of("memory.write").ceiling.get(BudgetCategory::StorageBytes), Micros::units(64 * 1_024));
+}
+
+#[test]
+fn deprecations_within_a_window_are_surfaced_with_what_replaces_them_and_who_needs_them() {
+    let catalog = {
+        let mut entries = catalog().to_vec();
+        for entry in &mut entries {
+            let at = match entry.tool_id.as_str() {
+                "file.read" => "2026-06-01T00:00:00Z",
+                "web.fetch" => "2026-07-01T02:00:00+02:00",
+                "calendar.read" => "someday",
+                _ => continue,
+            };
+            entry.deprecation =
+                Some(Deprecation { deprecated_at: at.to_owned(), replacement_tool_id: Some(tool("source.fetch")) });
+        }
+        Catalog::load(entries).unwrap()
+    };
+    let at = |text: &str| instant_of(text);
+    let within = |from: Option<&str>, to: Option<&str>| {
+        let found = surface_deprecations(&catalog, from.and_then(at), to.and_then(at));
+        found.into_iter().map(|found| found.tool_id.to_string()).collect::<Vec<_>>()
+    };
+    // Both ends are part of it, one second outside is not; what cannot be read is never overlooked.
+    assert_eq!(
+        within(Some("2026-06-01T00:00:00Z"), Some("2026-07-01T00:00:00Z")),
+        ["web.fetch", "file.read", "calendar.read"]
+    );
+    assert_eq!(within(Some("2026-06-01T00:00:01Z"), Some("2026-06-30T23:59:59Z")), ["calendar.read"]);
+    assert_eq!(within(None, Some("2026-06-01T00:00:00Z")), ["file.read", "calendar.read"]);
+    let all = surface_deprecations(&catalog, None, None);
+    let file = all.iter().find(|found| found.tool_id.as_str() == "file.read").unwrap();
+    assert_eq!(file.replacement_tool_id, Some(tool("source.fetch")));
+    assert_eq!(file.dependents, [tool("code.exec"), tool("file.write")]);
+    assert!(surface_deprecations(v1_catalog(), None, None).is_empty());
 }

@@ -9,6 +9,7 @@ mod catalog;
 mod changes;
 mod common;
 mod egress;
+mod executors;
 mod gate;
 mod granting;
 mod grants;
