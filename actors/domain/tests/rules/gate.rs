@@ -570,7 +570,11 @@ proptest! {
             | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::WebhookPut(_)
             | GovernanceChange::WebhookRemoved { .. }
-            | GovernanceChange::BudgetOpened(_) => String::new(),
+            | GovernanceChange::BudgetOpened(_)
+            | GovernanceChange::AgentPublished(_)
+            | GovernanceChange::AgentMoved(_)
+            | GovernanceChange::ExecutorRegistered(_)
+            | GovernanceChange::ExecutorRetired { .. } => String::new(),
         };
         let fresh = !changes.iter().any(|old| id(&old.change) == id(&change));
         // Passed over and not rejected: with many cases there would be more rejections than the framework allows.
