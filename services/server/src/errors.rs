@@ -515,7 +515,7 @@ fn retry_after(refusal: &Refusal) -> Option<Duration> {
 
 // The type and name of what a refusal is about, the most precise first.
 fn subject(refusal: &Refusal) -> (&'static str, String) {
-    const KINDS: [(&str, &str); 9] = [
+    const KINDS: [(&str, &str); 11] = [
         ("agentId", "signalbox.v1.AgentVersion"),
         ("executorId", "signalbox.v1.RegisteredExecutor"),
         ("callId", "signalbox.v1.Call"),
