@@ -313,7 +313,7 @@ fn a_webhook_that_makes_no_sense_is_refused_with_its_code() {
         ("https://10.0.0.1/", "ssrf-private-ip"),
         ("https://169.254.169.254/latest", "ssrf-link-local"),
         ("https://[::1]/", "ssrf-loopback"),
-        ("https://0x7f.1/", "ssrf-loopback"),
+        ("https://0xa.1/", "ssrf-private-ip"),
         ("https://localhost/", "ssrf-loopback"),
         ("http://hooks.example/", "scheme-not-allowed"),
         ("ftp://hooks.example/", "scheme-not-allowed"),
