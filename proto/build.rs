@@ -5,6 +5,7 @@ use std::path::PathBuf;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
         "signalbox/v1/dashboard.proto",
+        "signalbox/v1/feedback_service.proto",
         "signalbox/v1/governance_service.proto",
         "signalbox/v1/grants.proto",
         "signalbox/v1/identity_service.proto",

@@ -153,6 +153,10 @@ text_id! {
     ExecutorId,
     /// Certificates for executors, as an operator's configuration names them.
     ExecutorTlsId,
+    /// A comparison of two versions of an agent.
+    RolloutId,
+    /// A set of inputs and what is expected of them.
+    GoldSetId,
 }
 
 uuid_id! {
@@ -168,6 +172,8 @@ uuid_id! {
     CommandId,
     /// One API key, never its secret.
     KeyId,
+    /// One entry of a gold set.
+    GoldSetEntryId,
     /// One life of one node process.
     NodeIncarnation,
     /// One life of the store: restoring a backup begins another.

@@ -15,6 +15,7 @@ use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::run::chain::EventHash;
 use signalbox_domain::time::UnixMicros;
 
+use crate::feedback::GoldSetEntryOf;
 use crate::journal::StoreError;
 use crate::webhooks::Again;
 
@@ -39,6 +40,8 @@ pub enum Effect {
     RetireBudget(BudgetId),
     /// Deliveries of a webhook are sent again.
     SendAgain(WebhookId, Again),
+    /// An entry comes into a gold set. One whose input the set has already is [`StoreError::Poison`].
+    PutGoldSetEntry(Box<GoldSetEntryOf>),
 }
 
 /// An act that was decided.

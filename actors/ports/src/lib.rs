@@ -10,6 +10,7 @@ pub mod blobs;
 pub mod bus;
 pub mod clock;
 pub mod directory;
+pub mod feedback;
 pub mod governance;
 pub mod inbox;
 pub mod journal;

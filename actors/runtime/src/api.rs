@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use signalbox_domain::dashboard::FilterError;
+use signalbox_domain::feedback::gold_set::GoldDenial;
+use signalbox_domain::feedback::outcome::FeedbackDenial;
+use signalbox_domain::feedback::rollout::RolloutDenial;
 use signalbox_domain::governance::budget::Budget;
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::grant::GrantError;
@@ -195,6 +198,15 @@ pub enum ApiError {
     /// The executor is neither registered nor retired.
     #[error(transparent)]
     Executor(#[from] ExecutorDenial),
+    /// The rollout is neither begun nor moved.
+    #[error(transparent)]
+    Rollout(#[from] RolloutDenial),
+    /// What was said of a run is not kept.
+    #[error(transparent)]
+    Feedback(#[from] FeedbackDenial),
+    /// Nothing is put into a gold set.
+    #[error(transparent)]
+    Gold(#[from] GoldDenial),
     /// Rules are for operators.
     #[error("a {0} may not see this; it is for operators")]
     OperatorsOnly(&'static str),
@@ -261,6 +273,9 @@ impl ApiError {
             Self::Webhook(denial) => denial.code(),
             Self::Registry(denial) => denial.code(),
             Self::Executor(denial) => denial.code(),
+            Self::Rollout(denial) => denial.code(),
+            Self::Feedback(denial) => denial.code(),
+            Self::Gold(denial) => denial.code(),
             Self::OperatorsOnly(_) => "not-authorized",
             Self::Contended => "governance-contended",
             Self::Filter(error) => error.code(),
@@ -401,6 +416,35 @@ impl ApiError {
                 SwitchDenial::AlreadyDisarmed(_) | SwitchDenial::Expired(_) | SwitchDenial::TooMany => {
                     ErrorKind::PreconditionFailed
                 }
+            },
+            Self::Rollout(denial) => match denial {
+                RolloutDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                RolloutDenial::NoSuchRollout(_) => ErrorKind::NotFound,
+                RolloutDenial::IdTaken(_) | RolloutDenial::Exists(_) | RolloutDenial::StaleRevision { .. } => {
+                    ErrorKind::Conflict
+                }
+                RolloutDenial::SameArms(_)
+                | RolloutDenial::UnknownVersion { .. }
+                | RolloutDenial::BadFraction(_)
+                | RolloutDenial::BadReason => ErrorKind::Invalid,
+                RolloutDenial::WrongLifecycle { .. }
+                | RolloutDenial::ChampionChanged { .. }
+                | RolloutDenial::TooMany
+                | RolloutDenial::ReadinessRequired(_)
+                | RolloutDenial::NoPriorChampion
+                | RolloutDenial::Frozen
+                | RolloutDenial::WrongState(_) => ErrorKind::PreconditionFailed,
+            },
+            Self::Feedback(denial) => match denial {
+                FeedbackDenial::NotFinished | FeedbackDenial::TooLate => ErrorKind::PreconditionFailed,
+                FeedbackDenial::BadScore => ErrorKind::Invalid,
+                FeedbackDenial::NotAnEvaluator(_) => ErrorKind::PermissionDenied,
+            },
+            Self::Gold(denial) => match denial {
+                GoldDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                GoldDenial::Duplicate { .. } => ErrorKind::Conflict,
+                GoldDenial::TooBig { .. } | GoldDenial::NoRubric | GoldDenial::NumberNotExact(_) => ErrorKind::Invalid,
+                GoldDenial::SourceNotCompleted(_) | GoldDenial::Full(_) => ErrorKind::PreconditionFailed,
             },
             Self::Replay(ReplayError::NoSuchPoint) | Self::CursorUnknown { .. } => ErrorKind::Invalid,
             Self::Overloaded { .. } => ErrorKind::Overloaded,

@@ -37,7 +37,7 @@ pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, Watch
 pub use governance::Revocations;
 pub use node::{
     AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
-    GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, SetThrottle,
-    StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
+    GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, RolloutStanding,
+    RolloutStep, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

@@ -9,9 +9,12 @@ mod commanding;
 mod compliance;
 mod dashboard;
 mod executors;
+mod feedback;
 mod forking;
 mod governing;
 mod granting;
+mod rollouts;
+mod routing;
 mod sealing;
 mod standing;
 mod submitting;
@@ -22,6 +25,7 @@ pub use agents::AgentStanding;
 pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
 pub use governing::{ArmedSwitch, DisarmedSwitch, SweptNode, SwitchEffect, SwitchStanding};
 pub use granting::{GrantFilter, GrantStanding, RevokedGrant};
+pub use rollouts::{RolloutStanding, RolloutStep};
 pub use standing::NodeStanding;
 pub use throttling::{SetThrottle, ThrottleStanding};
 pub use webhooks::{Pinged, WebhookStanding};
@@ -51,6 +55,7 @@ use signalbox_ports::blobs::Blobs;
 use signalbox_ports::bus::{Bus, BusStanding};
 use signalbox_ports::clock::{Clock, Ids};
 use signalbox_ports::directory::Directory;
+use signalbox_ports::feedback::Feedback;
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::{Created, Journal, NewRun, StoreError};
@@ -109,6 +114,8 @@ pub struct Ports {
     pub deliveries: Arc<dyn Deliveries>,
     /// Sends them.
     pub courier: Arc<dyn Courier>,
+    /// Feedback on runs, and gold sets.
+    pub feedback: Arc<dyn Feedback>,
     /// The object store.
     pub blobs: Arc<dyn Blobs>,
     /// The bus.

@@ -5,9 +5,9 @@ use clap::{Parser, Subcommand};
 use crate::client::Connection;
 use crate::commands::{
     AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
-    DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GrantsCommand, KeysCommand,
-    MigrateArgs, ProfilesCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand,
-    ToolsCommand, VerifyArgs, WebhooksCommand,
+    DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand,
+    KeysCommand, MigrateArgs, ProfilesCommand, RolloutsCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand,
+    ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand,
 };
 use crate::output::{Colour, Format};
 
@@ -75,6 +75,12 @@ pub(crate) enum Command {
     /// Has your own systems told of what happens, and shows what became of it.
     #[command(subcommand)]
     Webhooks(WebhooksCommand),
+    /// Tries a new version of an agent against the one in use.
+    #[command(subcommand)]
+    Rollouts(RolloutsCommand),
+    /// Keeps runs to go by, to try versions on.
+    #[command(subcommand)]
+    GoldSets(GoldSetsCommand),
     /// Shows who changed which rule.
     #[command(subcommand)]
     Audit(AuditCommand),

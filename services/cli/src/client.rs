@@ -8,6 +8,7 @@ use serde::Serialize;
 use signalbox_domain::ids::TenantId;
 use signalbox_proto::client::{ANSWER_BYTES_MAX, ClientError, ClientFiles, Connect, Wire};
 use signalbox_proto::v1::dashboard_service_client::DashboardServiceClient;
+use signalbox_proto::v1::feedback_service_client::FeedbackServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
 use signalbox_proto::v1::registry_service_client::RegistryServiceClient;
@@ -22,6 +23,9 @@ use crate::toml_file;
 
 /// The client of the runs service.
 pub(crate) type Client = RunServiceClient<Wire>;
+
+/// The client of the feedback service.
+pub(crate) type Feedback = FeedbackServiceClient<Wire>;
 
 /// The client of the governance service.
 pub(crate) type Governance = GovernanceServiceClient<Wire>;
@@ -154,6 +158,11 @@ impl Connection {
     /// Connects, to manage agents and executors, and to read the catalog.
     pub(crate) async fn registry(&self) -> Result<Registry, Failure> {
         Ok(Registry::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
+    /// Connects, for rollouts, gold sets and what is said of runs.
+    pub(crate) async fn feedback(&self) -> Result<Feedback, Failure> {
+        Ok(Feedback::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
     /// Connects, for what operators see of many runs.

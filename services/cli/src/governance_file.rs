@@ -160,6 +160,14 @@ impl Applied {
             | AuditKind::AgentMoved
             | AuditKind::ExecutorRegistered
             | AuditKind::ExecutorRetired => {}
+            // And it says nothing of rollouts and gold sets.
+            AuditKind::RolloutStarted
+            | AuditKind::ChallengerPromoted
+            | AuditKind::RolloutFrozen
+            | AuditKind::RolloutUnfrozen
+            | AuditKind::RolloutRolledBack
+            | AuditKind::RolloutEnded
+            | AuditKind::GoldSetEntryPromoted => {}
         }
     }
 }
@@ -222,6 +230,7 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
         | GovernanceChange::BudgetOpened(_)
         | GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::RolloutSet { .. }
         | GovernanceChange::ExecutorRegistered(_)
         | GovernanceChange::ExecutorRetired { .. } => Wish {
             tenant_id: None,
@@ -231,7 +240,11 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
             before: json(&state.buckets),
             after: match &effect {
                 Effect::Change(GovernanceChange::ThrottlesSet(rules)) => json(rules),
-                Effect::Change(_) | Effect::PutBudget(_) | Effect::RetireBudget(_) | Effect::SendAgain(..) => None,
+                Effect::Change(_)
+                | Effect::PutBudget(_)
+                | Effect::RetireBudget(_)
+                | Effect::SendAgain(..)
+                | Effect::PutGoldSetEntry(_) => None,
             },
             effect,
         },

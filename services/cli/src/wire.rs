@@ -12,6 +12,7 @@ use signalbox_ports::blobs::Blobs;
 use signalbox_ports::bus::Notice;
 use signalbox_ports::clock::{Clock, Ids, RandomIds, SystemClock};
 use signalbox_ports::directory::Directory;
+use signalbox_ports::feedback::Feedback;
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::Journal;
@@ -82,10 +83,13 @@ pub(crate) struct StorePorts {
     /// An operator's tools.
     pub(crate) maintenance: Arc<dyn Maintenance>,
     keys: Arc<dyn Keys>,
+    feedback: Arc<dyn Feedback>,
 }
 
 impl StorePorts {
-    fn over<S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys>(
+    fn over<
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys + Feedback,
+    >(
         store: S,
     ) -> Self {
         let store = Arc::new(store);
@@ -98,7 +102,8 @@ impl StorePorts {
             acts: store.clone(),
             deliveries: store.clone(),
             maintenance: store.clone(),
-            keys: store,
+            keys: store.clone(),
+            feedback: store,
         }
     }
 
@@ -177,6 +182,7 @@ pub(crate) async fn start(
         acts: store.acts,
         deliveries: store.deliveries,
         courier: Arc::new(WebhookCourier::default()),
+        feedback: store.feedback,
         blobs: blobs.clone(),
         bus,
         tools: metrics.tools(Arc::new(tools)),
@@ -233,6 +239,7 @@ impl Serving {
             governance: Arc::new(station.node.clone()),
             webhooks: Arc::new(station.node.clone()),
             registry: Arc::new(station.node.clone()),
+            feedback: Arc::new(station.node.clone()),
             identity,
             keys: station.keys.clone(),
             ids: station.ids.clone(),

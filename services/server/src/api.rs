@@ -1,5 +1,6 @@
 //! What the edge needs of a node, as a trait: so that the edge can be tested without one, and can be served by another.
 
+pub use crate::feedback::api::FeedbackApi;
 pub use crate::governing::api::GovernanceApi;
 pub use crate::registry::api::RegistryApi;
 pub use crate::webhooks::api::WebhookApi;

@@ -6,6 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use signalbox_domain::feedback::gold_set::GoldDenial;
+use signalbox_domain::feedback::outcome::FeedbackDenial;
+use signalbox_domain::feedback::rollout::RolloutDenial;
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::grant::GrantError;
 use signalbox_domain::governance::granting::GrantDenial;
@@ -60,6 +63,9 @@ const BY_CODE: &[(&str, Code, u16)] = &[
     ("webhook-exists", Code::AlreadyExists, 409),
     ("duplicate-agent-id", Code::AlreadyExists, 409),
     ("executor-exists", Code::AlreadyExists, 409),
+    ("rollout-exists", Code::AlreadyExists, 409),
+    ("rollout-id-conflict", Code::AlreadyExists, 409),
+    ("gold-set-entry-exists", Code::AlreadyExists, 409),
     // KIL-007: whoever manages must say why.
     ("reason-required", Code::InvalidArgument, 422),
     ("json-too-large", Code::ResourceExhausted, 413),
@@ -206,6 +212,12 @@ impl From<ApiError> for Refusal {
             ApiError::Webhook(denial) => webhook_details(refusal, &denial),
             ApiError::Registry(denial) => registry_details(refusal, denial),
             ApiError::Executor(denial) => executor_details(refusal, denial),
+            ApiError::Rollout(denial) => rollout_details(refusal, &denial),
+            ApiError::Gold(denial) => gold_details(refusal, &denial),
+            ApiError::Feedback(denial) => match denial {
+                FeedbackDenial::BadScore => refusal.with(DETAIL_FIELD, "score_micros"),
+                FeedbackDenial::NotFinished | FeedbackDenial::TooLate | FeedbackDenial::NotAnEvaluator(_) => refusal,
+            },
             ApiError::Replay(_) => refusal.with(DETAIL_FIELD, "at_seq"),
             ApiError::Filter(error) => refusal.with(DETAIL_FIELD, error.field()),
             ApiError::JournalCorrupt { run_id, seq, .. } => {
@@ -386,6 +398,43 @@ fn executor_details(refusal: Refusal, denial: ExecutorDenial) -> Refusal {
         }
         ExecutorDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
         ExecutorDenial::NotDescribed(_) | ExecutorDenial::NotAuthorized(_) | ExecutorDenial::TooMany => refusal,
+    }
+}
+
+fn rollout_details(refusal: Refusal, denial: &RolloutDenial) -> Refusal {
+    match denial {
+        RolloutDenial::NoSuchRollout(id) => refusal.with("rolloutId", id.as_str()),
+        RolloutDenial::IdTaken(id) | RolloutDenial::Exists(id) => refusal.with("rolloutId", id.as_str()),
+        RolloutDenial::SameArms(_) => refusal.with(DETAIL_FIELD, "challenger_semver"),
+        RolloutDenial::UnknownVersion { agent, semver } => {
+            refusal.with(DETAIL_FIELD, "agent_id").with("agentId", agent.as_str()).with("agentSemver", semver.as_str())
+        }
+        RolloutDenial::WrongLifecycle { semver, stands, .. } => {
+            refusal.with("agentSemver", semver.as_str()).with("lifecycle", stands.as_str())
+        }
+        RolloutDenial::BadFraction(_) => refusal.with(DETAIL_FIELD, "canary_fraction_micros"),
+        RolloutDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
+        RolloutDenial::ReadinessRequired(verdict) => refusal.with("verdict", verdict.as_str()),
+        RolloutDenial::WrongState(state) => refusal.with("state", state.as_str()),
+        RolloutDenial::StaleRevision { expected, actual } => {
+            refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
+        }
+        RolloutDenial::NotAuthorized(_)
+        | RolloutDenial::ChampionChanged { .. }
+        | RolloutDenial::TooMany
+        | RolloutDenial::NoPriorChampion
+        | RolloutDenial::Frozen => refusal,
+    }
+}
+
+fn gold_details(refusal: Refusal, denial: &GoldDenial) -> Refusal {
+    match denial {
+        GoldDenial::Duplicate { entry, .. } => refusal.with("entryId", entry.to_string()),
+        GoldDenial::TooBig { field, .. } => refusal.with(DETAIL_FIELD, *field),
+        GoldDenial::NoRubric => refusal.with(DETAIL_FIELD, "rubric"),
+        GoldDenial::NumberNotExact(_) => refusal.with(DETAIL_FIELD, "expected_output_json"),
+        GoldDenial::SourceNotCompleted(status) => refusal.with("status", status.as_str()),
+        GoldDenial::NotAuthorized(_) | GoldDenial::Full(_) => refusal,
     }
 }
 

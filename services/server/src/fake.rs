@@ -50,6 +50,7 @@ pub(crate) fn envelope(run_id: RunId, tenant: &TenantId, status: RunStatus) -> R
         root_agent_id: AgentId::new("ref.research").unwrap(),
         root_agent_semver: "1.0.0".to_owned(),
         agents: Default::default(),
+        routing: None,
         parent_run_id: None,
         forked_from_run_id: None,
         pipeline_id: None,

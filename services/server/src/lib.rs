@@ -8,6 +8,7 @@ mod asks;
 mod convert;
 mod dashboard;
 pub mod errors;
+mod feedback;
 mod governing;
 mod health;
 mod http;
@@ -30,6 +31,8 @@ pub use watch::WatchLimits;
 
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod fake_feedback;
 #[cfg(test)]
 mod fake_governance;
 #[cfg(test)]

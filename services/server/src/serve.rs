@@ -8,6 +8,7 @@ use std::time::Duration;
 use signalbox_ports::clock::Ids;
 use signalbox_proto::v1;
 use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
+use signalbox_proto::v1::feedback_service_server::FeedbackServiceServer;
 use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::identity_service_server::IdentityServiceServer;
 use signalbox_proto::v1::registry_service_server::RegistryServiceServer;
@@ -19,8 +20,9 @@ use tokio::sync::{Semaphore, watch};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 
-use crate::api::{GovernanceApi, RegistryApi, RunApi, WebhookApi};
+use crate::api::{FeedbackApi, GovernanceApi, RegistryApi, RunApi, WebhookApi};
 use crate::dashboard::Dashboard;
+use crate::feedback::Feedbacks;
 use crate::governing::Governing;
 use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured, check_listen};
 use crate::rates::{RateError, Rates, RequestRate};
@@ -78,6 +80,8 @@ pub struct Edge {
     pub webhooks: Arc<dyn WebhookApi>,
     /// The node, as whoever manages agents and executors sees it.
     pub registry: Arc<dyn RegistryApi>,
+    /// The node, as whoever compares versions of agents sees it.
+    pub feedback: Arc<dyn FeedbackApi>,
     /// Tells callers apart.
     pub identity: Arc<dyn Identify>,
     /// API keys of the store.
@@ -204,13 +208,14 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 6] = [
+const SERVICES: [&str; 7] = [
     <RunServiceServer<Runs> as NamedService>::NAME,
     <DashboardServiceServer<Dashboard> as NamedService>::NAME,
     <GovernanceServiceServer<Governing> as NamedService>::NAME,
     <IdentityServiceServer<Identities> as NamedService>::NAME,
     <WebhookServiceServer<Webhooks> as NamedService>::NAME,
     <RegistryServiceServer<Registry> as NamedService>::NAME,
+    <FeedbackServiceServer<Feedbacks> as NamedService>::NAME,
 ];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
@@ -236,6 +241,9 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
     let registry = RegistryServiceServer::new(Registry { api: edge.registry })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let feedback = FeedbackServiceServer::new(Feedbacks { api: edge.feedback.clone() })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
     let dashboard = Dashboard { api: edge.api.clone() };
     let dashboard = DashboardServiceServer::new(dashboard)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -243,6 +251,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
     let runs = Arc::new(Runs {
         api: edge.api,
         governance: edge.governance,
+        feedback: edge.feedback,
         identity: edge.identity,
         ids: edge.ids,
         rates: rates.clone(),
@@ -263,6 +272,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .add_service(Door::before(governing, &identity, &rates))
         .add_service(Door::before(dashboard, &identity, &rates))
         .add_service(Door::before(registry, &identity, &rates))
+        .add_service(Door::before(feedback, &identity, &rates))
         .add_service(Door::before(identities, &identity, &rates))
         .add_service(Door::before(webhooks, &identity, &rates))
         .add_service(reflection)

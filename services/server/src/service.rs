@@ -15,7 +15,7 @@ use signalbox_proto::v1::{self, run_service_server::RunService};
 use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status};
 
-use crate::api::{ErrorKind, GovernanceApi, RunApi};
+use crate::api::{ErrorKind, FeedbackApi, GovernanceApi, RunApi};
 use crate::asks::{Steered, explained, sees_envelope};
 use crate::errors::Refusal;
 use crate::identity::{Identify, caller_of};
@@ -35,6 +35,7 @@ pub(crate) struct Runs {
     pub(crate) api: Arc<dyn RunApi>,
     /// What the HTTP edge manages switches through.
     pub(crate) governance: Arc<dyn GovernanceApi>,
+    pub(crate) feedback: Arc<dyn FeedbackApi>,
     pub(crate) identity: Arc<dyn Identify>,
     pub(crate) ids: Arc<dyn Ids>,
     /// How often each caller may ask, on both edges together.

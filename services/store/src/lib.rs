@@ -10,6 +10,7 @@ mod batch;
 mod blobs;
 mod cells;
 mod dashboard;
+mod feedback;
 mod governance;
 mod inspect;
 mod keys;

@@ -33,6 +33,18 @@ pub enum ReadinessVerdict {
     ChallengerReady,
 }
 
+impl ReadinessVerdict {
+    /// The wire string.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotEnoughSamples => "not-enough-samples",
+            Self::Inconclusive => "inconclusive",
+            Self::ChallengerWorse => "challenger-worse",
+            Self::ChallengerReady => "challenger-ready",
+        }
+    }
+}
+
 /// The verdict and what it rests on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Readiness {

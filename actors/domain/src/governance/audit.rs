@@ -63,6 +63,20 @@ pub enum AuditKind {
     ExecutorRegistered,
     /// An executor was retired.
     ExecutorRetired,
+    /// A rollout was begun.
+    RolloutStarted,
+    /// A challenger became champion.
+    ChallengerPromoted,
+    /// A rollout was frozen.
+    RolloutFrozen,
+    /// A frozen rollout goes on.
+    RolloutUnfrozen,
+    /// The champion from before a promotion is champion again.
+    RolloutRolledBack,
+    /// A rollout was given up.
+    RolloutEnded,
+    /// A run's input was put into a gold set.
+    GoldSetEntryPromoted,
 }
 
 impl AuditKind {
@@ -90,6 +104,13 @@ impl AuditKind {
             Self::AgentMoved => "agent-moved",
             Self::ExecutorRegistered => "executor-registered",
             Self::ExecutorRetired => "executor-retired",
+            Self::RolloutStarted => "rollout-started",
+            Self::ChallengerPromoted => "challenger-promoted",
+            Self::RolloutFrozen => "rollout-frozen",
+            Self::RolloutUnfrozen => "rollout-unfrozen",
+            Self::RolloutRolledBack => "rollout-rolled-back",
+            Self::RolloutEnded => "rollout-ended",
+            Self::GoldSetEntryPromoted => "gold-set-entry-promoted",
         }
     }
 }
@@ -135,6 +156,14 @@ impl Subject {
     /// An executor that was registered.
     pub fn executor(id: &impl fmt::Display) -> Self {
         Self(format!("executor:{id}"))
+    }
+    /// A rollout.
+    pub fn rollout(id: &impl fmt::Display) -> Self {
+        Self(format!("rollout:{id}"))
+    }
+    /// A gold set.
+    pub fn gold_set(id: &impl fmt::Display) -> Self {
+        Self(format!("gold-set:{id}"))
     }
     /// One that lies in a store or an export.
     pub fn stored(text: impl Into<String>) -> Self {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::feedback::rollout::Rollout;
 use crate::governance::budget::{self, Budget};
 use crate::governance::grant::{Grant, GrantScope, line_of};
 use crate::governance::kill_switch::KillSwitch;
@@ -69,6 +70,14 @@ pub enum GovernanceChange {
         /// When.
         at_unix_ms: UnixMs,
     },
+    /// A rollout was begun or moved.
+    RolloutSet {
+        /// As it stands from now on.
+        rollout: Rollout,
+        /// How the agent's versions change places with it, in this one entry (REG-037).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        moved: Option<AgentMove>,
+    },
 }
 
 /// The first of two identities has asked to disarm a switch (KIL-007).
@@ -118,6 +127,8 @@ pub struct GovernanceState {
     pub registry: AgentRegistry,
     /// Executors that were registered, the retired ones too, in the order they were first registered.
     pub executors: Vec<RegisteredExecutor>,
+    /// Rollouts, the finished ones too, in the order they were begun.
+    pub rollouts: Vec<Rollout>,
 }
 
 impl GovernanceState {
@@ -186,6 +197,12 @@ impl GovernanceState {
                     executor.retired_at_unix_ms.get_or_insert(*at_unix_ms);
                 }
             }
+            GovernanceChange::RolloutSet { rollout, moved } => {
+                put(&mut self.rollouts, rollout, |known| known.rollout_id == rollout.rollout_id);
+                if let Some(moved) = moved {
+                    self.registry.apply_move(moved);
+                }
+            }
         }
     }
 }
@@ -214,13 +231,15 @@ pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
                 }
         }
         GovernanceChange::ThrottleSet(rule) => throttle::applies(rule, target),
-        // A bucket that is gone holds nobody up, and a run keeps the agents it was submitted with.
+        // A bucket that is gone holds nobody up, a run keeps the agents it was submitted with, and a rollout chooses versions
+        // for runs to come.
         GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::WebhookPut(_)
         | GovernanceChange::WebhookRemoved { .. }
         | GovernanceChange::AgentPublished(_)
-        | GovernanceChange::AgentMoved(_) => false,
+        | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::RolloutSet { .. } => false,
         // Which version of a tool is served, and whether any is, changes what the gate says of it.
         GovernanceChange::ExecutorRegistered(executor) => executor.serves(&target.tool_id),
         GovernanceChange::ExecutorRetired { .. } => true,

@@ -140,7 +140,8 @@ pub const fn reach(role: Role, action: Action) -> Reach {
 }
 
 /// True if a caller is shown a run of its tenant at all: an operator, whoever submitted it, and whoever it asks or has asked.
-/// To everybody else the run is as absent as one that does not exist.
+/// To everybody else the run is as absent as one that does not exist. What works unseen beside a run is shown to operators
+/// alone (FBK-007).
 pub fn may_see(caller: &Caller, run: &RunEnvelope) -> bool {
     let asked = || {
         run.approvals.iter().any(|question| {
@@ -150,6 +151,7 @@ pub fn may_see(caller: &Caller, run: &RunEnvelope) -> bool {
     };
     match reach(caller.actor.role, Action::ReadRuns) {
         Reach::Platform | Reach::Tenant => true,
+        Reach::Own if run.is_shadow() => false,
         Reach::Own => caller.actor.actor_id == run.submitted_by.actor_id || asked(),
         Reach::Nothing => false,
     }

@@ -314,6 +314,8 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         root_agent_id: run.root_agent_id.clone(),
         root_agent_semver: run.root_agent_semver.clone(),
         agents: run.agents.clone(),
+        // A fork is made by an operator's hand; what comes of it says nothing of either version.
+        routing: None,
         parent_run_id: run.parent_run_id,
         forked_from_run_id: Some(run.run_id),
         pipeline_id: run.pipeline_id.clone(),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalog::Recovery;
+use crate::feedback::routing::{self, Routing};
 use crate::governance::budget::MeteredBudget;
 use crate::governance::grant::Grant;
 use crate::identity::Actor;
@@ -50,6 +51,9 @@ pub struct RunEnvelope {
     /// The versions of its agents that are not as they ship.
     #[serde(default, skip_serializing_if = "PinnedAgents::is_empty")]
     pub agents: PinnedAgents,
+    /// Why it is that version, if a rollout has chosen it (FBK-008).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
     /// The run this one was handed off from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
@@ -149,6 +153,13 @@ pub struct RunEnvelope {
     pub last_seq: u64,
     /// Its instant.
     pub last_at: UnixMicros,
+}
+
+impl RunEnvelope {
+    /// True if it works unseen beside another run (FBK-009).
+    pub fn is_shadow(&self) -> bool {
+        routing::is_shadow(self.routing.as_ref())
+    }
 }
 
 /// Why and since when a run is held.

@@ -83,6 +83,7 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
         root_agent_id: submitted.root_agent_id.clone(),
         root_agent_semver: submitted.root_agent_semver.clone(),
         agents: submitted.agents.clone(),
+        routing: submitted.routing.clone(),
         parent_run_id: submitted.parent_run_id,
         forked_from_run_id: submitted.forked_from_run_id,
         pipeline_id: submitted.pipeline_id.clone(),

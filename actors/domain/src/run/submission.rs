@@ -329,6 +329,7 @@ pub fn accept_among(
         root_agent_semver,
         agents,
         root_agent_id: submission.root_agent_id,
+        routing: None,
         parent_run_id: None,
         forked_from_run_id: None,
         pipeline_id: submission.pipeline_id,

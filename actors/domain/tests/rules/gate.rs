@@ -574,7 +574,8 @@ proptest! {
             | GovernanceChange::AgentPublished(_)
             | GovernanceChange::AgentMoved(_)
             | GovernanceChange::ExecutorRegistered(_)
-            | GovernanceChange::ExecutorRetired { .. } => String::new(),
+            | GovernanceChange::ExecutorRetired { .. }
+            | GovernanceChange::RolloutSet { .. } => String::new(),
         };
         let fresh = !changes.iter().any(|old| id(&old.change) == id(&change));
         // Passed over and not rejected: with many cases there would be more rejections than the framework allows.

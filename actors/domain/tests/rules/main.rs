@@ -25,6 +25,7 @@ mod redaction;
 mod redaction_cases;
 mod registry;
 mod rehearsals;
+mod rollouts;
 mod run_scopes;
 mod schedules;
 mod scrubbing;

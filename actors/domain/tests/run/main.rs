@@ -15,6 +15,7 @@ mod endings;
 mod explaining;
 mod forks;
 mod given;
+mod gold_sets;
 mod golden;
 mod guards;
 mod hashes;

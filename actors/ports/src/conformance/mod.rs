@@ -19,6 +19,7 @@ mod budgets;
 mod bus;
 mod dashboard;
 mod directory;
+mod feedback;
 mod governance;
 mod inbox;
 mod keys;
@@ -38,6 +39,7 @@ pub use budgets::*;
 pub use bus::*;
 pub use dashboard::*;
 pub use directory::*;
+pub use feedback::*;
 pub use governance::*;
 pub use inbox::*;
 pub use keys::*;
@@ -165,6 +167,11 @@ macro_rules! store_conformance {
             what_arrived_or_was_given_up_is_sent_again_when_asked,
             a_warning_of_a_budget_is_told_once_in_a_window,
             old_deliveries_are_forgotten_and_those_that_wait_for_ever_given_up,
+            outcomes_are_those_of_the_runs_that_are_over_each_once,
+            what_is_said_of_a_run_is_kept_once_for_each_actor,
+            what_works_unseen_is_in_nobodys_list,
+            a_gold_sets_entries_come_back_as_they_were_put_in,
+            an_input_is_in_a_gold_set_once_and_a_refusal_leaves_no_record,
         }
     };
     (@each $open:path; $($case:ident),+ $(,)?) => { $(

@@ -27,6 +27,7 @@ use uuid::Uuid;
 use crate::acts::Acts;
 use crate::clock::Clock;
 use crate::directory::Directory;
+use crate::feedback::Feedback;
 use crate::governance::Governance;
 use crate::inbox::{CommandClass, Inbox, InboxCommand};
 use crate::journal::{AppendError, Appended, Created, Journal, NewRun};
@@ -47,6 +48,7 @@ pub struct Fixture {
     pub deliveries: Arc<dyn Deliveries>,
     pub maintenance: Arc<dyn Maintenance>,
     pub keys: Arc<dyn Keys>,
+    pub feedback: Arc<dyn Feedback>,
     pub clock: Arc<ManualClock>,
     _guard: Box<dyn Any + Send + Sync>,
 }
@@ -55,7 +57,7 @@ impl Fixture {
     /// A store on `clock`; `guard` is kept as long as the store, for instance its folder.
     pub fn over<S>(store: Arc<S>, clock: Arc<ManualClock>, guard: impl Any + Send + Sync) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys + Feedback,
     {
         Self {
             journal: store.clone(),
@@ -66,7 +68,8 @@ impl Fixture {
             acts: store.clone(),
             deliveries: store.clone(),
             maintenance: store.clone(),
-            keys: store,
+            keys: store.clone(),
+            feedback: store,
             clock,
             _guard: Box::new(guard),
         }
@@ -168,6 +171,7 @@ pub fn new_run(tenant_name: &str, number: u64) -> NewRun {
         root_agent_id: AgentId::new("ref.research").unwrap(),
         root_agent_semver: "1.0.0".into(),
         agents: Default::default(),
+        routing: None,
         parent_run_id: None,
         forked_from_run_id: None,
         pipeline_id: None,

@@ -53,18 +53,26 @@ impl NodeHandle {
         self.check_tools(&submitted)?;
         self.check_preflight(&submitted, envelope.as_ref(), now)?;
         let warnings = warnings_of(&submitted, &self.inner.config.invocations);
+        let shadowed = self.route(&mut submitted);
         submitted.narrow();
         submitted.grants.extend(submission::mint_grants(&submitted, now));
         let submitted = self.seal(submitted).await?;
         let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
+        let shadowed = shadowed.map(|rollout| (submitted.clone(), rollout));
         match self.create(caller, submitted, noted, now).await? {
-            (Created::New { .. }, status) => Ok(Submitted { run_id, replayed: false, status, warnings }),
+            (Created::New { .. }, status) => {
+                if let Some((run, rollout)) = shadowed {
+                    self.cast_shadow(run, rollout);
+                }
+                Ok(Submitted { run_id, replayed: false, status, warnings })
+            }
             (Created::Exists(head), _) => {
                 let there = self.envelope(&head).await?;
                 let same = there.submission_hash == hash && there.submitted_by.actor_id == caller.actor.actor_id;
                 if !same || there.forked_from_run_id.is_some() {
                     return Err(ApiError::RunIdConflict(run_id));
                 }
+                self.cast_shadow_again(head.run_key, there.routing.as_ref()).await?;
                 Ok(Submitted { run_id, replayed: true, status: there.status_at(now), warnings })
             }
         }

@@ -285,7 +285,7 @@ impl State {
         redispatch: bool,
     ) -> gate::Decision {
         let view = self.shared.governance.view();
-        let throttled = if scratch.simulates(&prepared.step) {
+        let throttled = if !takes_tokens(scratch, &prepared.step) {
             None
         } else {
             let who = Claimant { run_key: scratch.run_key, call_id: prepared.call_id };
@@ -351,4 +351,10 @@ impl State {
             }
         }
     }
+}
+
+/// A call that a stand-in answers takes nothing from a bucket; neither does a shadow, which would take it from the run beside
+/// which it works (FBK-009).
+fn takes_tokens(scratch: &RunEnvelope, step: &Step) -> bool {
+    !scratch.simulates(step) && !scratch.is_shadow()
 }

@@ -100,6 +100,7 @@ impl World {
             acts: store.clone(),
             deliveries: store.clone(),
             courier: Arc::new(NoCourier),
+            feedback: store.clone(),
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(DeadBus),
             tools: tools.clone(),

@@ -24,6 +24,7 @@ mod recovery_late;
 mod recovery_points;
 mod rehearsing;
 mod rollback;
+mod rollouts;
 mod sealed;
 mod secrets;
 mod submission;

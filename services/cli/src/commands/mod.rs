@@ -14,12 +14,14 @@ mod doctor;
 mod executors;
 mod explain;
 mod export;
+mod gold_sets;
 mod grants;
 mod keys;
 mod listing;
 mod preflight;
 mod profiles;
 mod rehearse;
+mod rollouts;
 mod rules;
 mod runs;
 mod serve;
@@ -42,10 +44,12 @@ pub(crate) use demo::DemoArgs;
 pub(crate) use doctor::DoctorArgs;
 pub(crate) use executors::ExecutorsCommand;
 pub(crate) use explain::ExplainArgs;
+pub(crate) use gold_sets::GoldSetsCommand;
 pub(crate) use grants::GrantsCommand;
 pub(crate) use keys::KeysCommand;
 pub(crate) use listing::DashboardArgs;
 pub(crate) use profiles::ProfilesCommand;
+pub(crate) use rollouts::RolloutsCommand;
 pub(crate) use rules::{ApplyArgs, ExportArgs};
 pub(crate) use runs::RunsCommand;
 pub(crate) use serve::{ServeArgs, ToolsCommand};
@@ -83,6 +87,9 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Store(command) => store::run(command, out).await,
         Command::Explain(args) => explain::run(server, args, out).await,
         Command::Verify(args) => verify::run(server, args, out).await,
+        Command::Rollouts(command) => rollouts::run(server.feedback().await?, command, out).await,
+        Command::GoldSets(command) => gold_sets::run(server.feedback().await?, command, out).await,
+        Command::Runs(RunsCommand::Feedback(args)) => gold_sets::feedback(server.feedback().await?, args, out).await,
         Command::Runs(RunsCommand::Counts(args)) => listing::counts(server.dashboard().await?, args, out).await,
         Command::Dashboard(args) => listing::dashboard(server.dashboard().await?, args, out).await,
         Command::Runs(command) => runs::run(server.open().await?, command, out).await,

@@ -12,6 +12,7 @@ use signalbox_proto::v1;
 use uuid::Uuid;
 
 use super::control::{self, ControlCommand};
+use super::gold_sets::FeedbackArgs;
 use super::listing::{self, CountArgs, ListArgs};
 use super::view::{RunView, raw};
 use super::{export, preflight, watch};
@@ -64,6 +65,11 @@ pub(crate) enum RunsCommand {
     #[command(after_help = "Example:
   signalbox runs counts --since 7d")]
     Counts(CountArgs),
+    /// Says what a finished run was like, within 24 hours of its end.
+    #[command(after_help = "Examples:
+  signalbox runs feedback RUN --negative
+  signalbox runs feedback RUN --score 0.8")]
+    Feedback(FeedbackArgs),
     /// Follows a run until it has ended or waits for a decision. Exit code 0: completed; 1: ended otherwise, or interrupted;
     /// 3: waits for a decision.
     #[command(after_help = "Examples:
@@ -113,6 +119,7 @@ pub(crate) async fn run(client: Client, command: RunsCommand, out: &mut Out) -> 
         RunsCommand::Get { id } => get(client, id, out).await,
         RunsCommand::List(args) => listing::list(client, *args, out).await,
         // Another service is asked for these, and `commands::run` has done so.
+        RunsCommand::Feedback(_) => Err(Failure::usage("usage", "`runs feedback` is asked of the feedback service")),
         RunsCommand::Counts(_) => Err(Failure::usage("usage", "`runs counts` is asked of the dashboard service")),
         RunsCommand::Watch { id, after, through_decisions } => {
             watch::run(client, &id.to_string(), after, through_decisions, out).await

@@ -23,6 +23,7 @@ mod postgres_nodes;
 mod postgres_webhooks;
 mod receiver;
 mod rehearsing;
+mod rollouts;
 mod rules;
 mod rust_client;
 mod secrets;

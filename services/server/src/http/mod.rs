@@ -11,6 +11,7 @@ mod call;
 mod compliance;
 mod events;
 mod execute;
+mod feedback;
 mod idempotency;
 mod openapi;
 mod operations;

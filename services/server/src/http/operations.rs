@@ -6,12 +6,13 @@ use signalbox_domain::run::submission::Submission;
 use super::admin::{ArmRequest, Armed, DisarmRequest, Disarmed, Snapshot, SwitchList};
 use super::call::{Answered, Call};
 use super::compliance::{self, ModeComplianceView};
+use super::feedback::{GoldEntry, GoldRequest, RolloutRequest, RolloutView};
 use super::shapes::{
     ApprovalList, ChooseBranchRequest, ControlRequest, DecideRequest, Decided, EndOfEvents, Event, ExecuteRequest,
     Explained, ForkRequest, PreflightView, ProgressLine, QuestionView, Replay, RetryRequest, Run, RunPage, SteeredRun,
     StepRequest, SubmitRequest, SubmittedRun, ToldEvent,
 };
-use super::{admin, approvals, events, execute, openapi, runs};
+use super::{admin, approvals, events, execute, feedback, openapi, runs};
 use crate::api::ErrorKind::{
     self, Conflict, Invalid, NotFound, Overloaded, PermissionDenied, PreconditionFailed, Unavailable, Unconfigured,
 };
@@ -540,6 +541,55 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ("switch-expired", PreconditionFailed),
         ],
         handler: admin::disarm,
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/api/admin/agentic-operations/champion-challengers/rollout",
+        id: "moveRollout",
+        about: "Begins a rollout of a new version of an agent, or moves one. For operators.",
+        open: false,
+        query: NONE,
+        headers: NONE,
+        body: Some(schema_of::<RolloutRequest>),
+        answers: &[created::<RolloutView>("It is begun."), ok::<RolloutView>("It is moved.")],
+        problems: &[
+            ("no-such-rollout", NotFound),
+            ("not-authorized", PermissionDenied),
+            ("rollout-exists", Conflict),
+            ("rollout-id-conflict", Conflict),
+            ("stale-revision", Conflict),
+            ("rollout-same-arms", Invalid),
+            ("agent-version-unknown", Invalid),
+            ("canary-fraction-invalid", Invalid),
+            ("rollout-lifecycle-mismatch", PreconditionFailed),
+            ("readiness-required", PreconditionFailed),
+            ("no-prior-champion", PreconditionFailed),
+            ("rollout-frozen", PreconditionFailed),
+            ("rollout-state-invalid", PreconditionFailed),
+            ("rollout-champion-changed", PreconditionFailed),
+        ],
+        handler: feedback::rollout,
+    },
+    Operation {
+        verb: Verb::Post,
+        path: "/api/admin/agentic-operations/gold-sets/promote",
+        id: "promoteGoldSetEntry",
+        about: "Puts the input of a completed run into a gold set. For operators.",
+        open: false,
+        query: NONE,
+        headers: NONE,
+        body: Some(schema_of::<GoldRequest>),
+        answers: &[created::<GoldEntry>("The entry.")],
+        problems: &[
+            ("no-such-run", NotFound),
+            ("not-authorized", PermissionDenied),
+            ("gold-set-entry-exists", Conflict),
+            ("source-run-not-completed", PreconditionFailed),
+            ("gold-set-entry-too-big", Invalid),
+            ("gold-set-full", PreconditionFailed),
+            ("rubric-required", Invalid),
+        ],
+        handler: feedback::promote_gold,
     },
     Operation {
         open: true,

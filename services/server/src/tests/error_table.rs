@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use signalbox_domain::feedback::gold_set::GoldDenial;
+use signalbox_domain::feedback::outcome::FeedbackDenial;
+use signalbox_domain::feedback::readiness::ReadinessVerdict;
+use signalbox_domain::feedback::rollout::{RolloutDenial, RolloutMode, RolloutState};
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::grant::GrantError;
 use signalbox_domain::governance::granting::GrantDenial;
@@ -10,12 +14,16 @@ use signalbox_domain::governance::switching::SwitchDenial;
 use signalbox_domain::governance::throttle::{BucketError, KeyKind};
 use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::identity::Role;
-use signalbox_domain::ids::{ApprovalId, BranchId, BucketId, GrantId, RunId, ToolId, WebhookId};
+use signalbox_domain::ids::{
+    AgentId, ApprovalId, BranchId, BucketId, GoldSetEntryId, GoldSetId, GrantId, RolloutId, RunId, ToolId, WebhookId,
+};
 use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::mode::OverrideRejected;
 use signalbox_domain::quantity::Micros;
-use signalbox_domain::registry::{AgentRegistryCode, AgentRegistryValidationError, ExecutorDenial, RegistryDenial};
+use signalbox_domain::registry::{
+    AgentLifecycle, AgentRegistryCode, AgentRegistryValidationError, ExecutorDenial, RegistryDenial,
+};
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::evolve::FoldError;
 use signalbox_domain::run::replay::ReplayError;
@@ -165,6 +173,40 @@ fn errors() -> Vec<ApiError> {
         ApiError::Executor(ExecutorDenial::NoSuchExecutor("e".parse().unwrap())),
         ApiError::Executor(ExecutorDenial::Exists("e".parse().unwrap())),
         ApiError::Executor(ExecutorDenial::NotDescribed("no".to_owned())),
+        ApiError::Rollout(RolloutDenial::NoSuchRollout("r".to_owned())),
+        ApiError::Rollout(RolloutDenial::SameArms("1.0.0".to_owned())),
+        ApiError::Rollout(RolloutDenial::BadFraction(Micros(510_000))),
+        ApiError::Rollout(RolloutDenial::Exists(RolloutId::new("r").unwrap())),
+        ApiError::Rollout(RolloutDenial::IdTaken(RolloutId::new("r").unwrap())),
+        ApiError::Rollout(RolloutDenial::StaleRevision { expected: 1, actual: 2 }),
+        ApiError::Rollout(RolloutDenial::UnknownVersion {
+            agent: AgentId::new("ref.research").unwrap(),
+            semver: "9.9.9".to_owned(),
+        }),
+        ApiError::Rollout(RolloutDenial::WrongLifecycle {
+            semver: "1.1.0".to_owned(),
+            stands: AgentLifecycle::Draft,
+            side: "challenger",
+            mode: RolloutMode::Canary,
+            needed: "`challenger`",
+        }),
+        ApiError::Rollout(RolloutDenial::ChampionChanged { expected: "1.0.0".to_owned() }),
+        ApiError::Rollout(RolloutDenial::ReadinessRequired(ReadinessVerdict::Inconclusive)),
+        ApiError::Rollout(RolloutDenial::NoPriorChampion),
+        ApiError::Rollout(RolloutDenial::Frozen),
+        ApiError::Rollout(RolloutDenial::TooMany),
+        ApiError::Rollout(RolloutDenial::WrongState(RolloutState::Ended)),
+        ApiError::Feedback(FeedbackDenial::NotFinished),
+        ApiError::Feedback(FeedbackDenial::TooLate),
+        ApiError::Feedback(FeedbackDenial::BadScore),
+        ApiError::Gold(GoldDenial::SourceNotCompleted(RunStatus::Failed)),
+        ApiError::Gold(GoldDenial::TooBig { field: "rubric", bytes: 2, max: 1 }),
+        ApiError::Gold(GoldDenial::NoRubric),
+        ApiError::Gold(GoldDenial::Full(GoldSetId::new("g").unwrap())),
+        ApiError::Gold(GoldDenial::Duplicate {
+            set: GoldSetId::new("g").unwrap(),
+            entry: GoldSetEntryId::new(Uuid::nil()),
+        }),
         ApiError::Unsealable(SealError::NoKey),
         ApiError::Unsealable(SealError::UnknownKey("k".to_owned())),
         ApiError::Replay(ReplayError::NoSuchPoint),
@@ -211,6 +253,9 @@ fn errors() -> Vec<ApiError> {
             | ApiError::Grant(_)
             | ApiError::Throttle(_)
             | ApiError::Webhook(_)
+            | ApiError::Rollout(_)
+            | ApiError::Feedback(_)
+            | ApiError::Gold(_)
             | ApiError::Registry(_)
             | ApiError::Executor(_)
             | ApiError::Store(_) => break,

@@ -20,6 +20,7 @@ use super::tokens::{World, bearer};
 use super::{RandomIds, as_role, as_tenant, fixture, reason, run_id, tenant};
 use crate::api::Caller;
 use crate::fake::{FakeNode, envelope};
+use crate::fake_feedback::FakeFeedback;
 use crate::fake_governance::FakeGovernance;
 use crate::identity::{ApiKeys, Credentials, Identify};
 use crate::serve::{Edge, ServeLimits, serve_watched};
@@ -226,6 +227,7 @@ async fn an_open_watch_ends_when_its_key_is_taken_back() {
         api: node,
         governance: Arc::new(FakeGovernance::default()),
         webhooks: Arc::new(FakeGovernance::default()),
+        feedback: Arc::new(FakeFeedback),
         registry: Arc::new(FakeGovernance::default()),
         identity: world.identity.clone(),
         keys: world.keys.clone(),

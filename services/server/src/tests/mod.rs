@@ -43,6 +43,7 @@ use uuid::Uuid;
 use self::identity::Claims;
 use crate::api::Caller;
 use crate::fake::{FakeNode, envelope};
+use crate::fake_feedback::FakeFeedback;
 use crate::fake_governance::FakeGovernance;
 use crate::identity::ApiKeys;
 use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
@@ -98,6 +99,7 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
         governance: governance.clone(),
         webhooks: governance.clone(),
         registry: governance.clone(),
+        feedback: Arc::new(FakeFeedback),
         identity: Arc::new(Claims),
         keys: Arc::new(ApiKeys::new(store, clock, Arc::new(RandomIds))),
         ids: Arc::new(RandomIds),

@@ -16,6 +16,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::errors::{Problem, failed};
+use super::feedback::put_gold;
 use super::governance::{put_budget, retire_budget, write_change};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
 use super::{PostgresStore, Shared, webhooks};
@@ -163,6 +164,10 @@ async fn do_act(conn: &mut PgConnection, shared: &Shared, act: &Act) -> Result<A
         }
         Effect::SendAgain(webhook, again) => {
             webhooks::send_again(conn, webhook, again, now.ms()).await?;
+            None
+        }
+        Effect::PutGoldSetEntry(entry) => {
+            put_gold(conn, entry).await?;
             None
         }
     };

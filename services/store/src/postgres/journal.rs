@@ -184,10 +184,20 @@ async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Resul
     .bind(run.projection.has_warnings)
     .bind(run.projection.words.as_bytes())
     .bind(ended_at(&run.projection, head.last_at))
-    .bind(submitted.submitted_by.actor_id.as_str())
+    .bind(submitted.listed_under().as_str())
     .execute(&mut *conn)
     .await
     .map_err(failed("write the dashboard"))?;
+    if let Some(routing) = &submitted.routing {
+        sqlx::query("INSERT INTO rollout_runs (run_key, rollout_id, arm, min_score_micros) VALUES ($1, $2, $3, $4)")
+            .bind(head.run_key.uuid())
+            .bind(routing.rollout_id.as_str())
+            .bind(routing.arm.as_str())
+            .bind(routing.min_evaluation_score.0)
+            .execute(&mut *conn)
+            .await
+            .map_err(failed("write the side of a run"))?;
+    }
     insert_events(conn, &events).await?;
     let told = told_of_run(&head, &events, run.events.iter().map(|new| &new.event), |_| None);
     webhooks::tell(conn, &told, head.last_at.ms()).await?;

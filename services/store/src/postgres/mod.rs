@@ -15,6 +15,7 @@ mod acts;
 mod append;
 mod directory;
 mod errors;
+mod feedback;
 mod governance;
 mod inbox;
 mod journal;

@@ -47,6 +47,7 @@ pub(super) async fn follow(conn: &mut PgConnection, change: &GovernanceChange, e
         GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
         | GovernanceChange::ExecutorRegistered(_)
+        | GovernanceChange::RolloutSet { .. }
         | GovernanceChange::ExecutorRetired { .. } => return Ok(()),
     };
     statement.execute(conn).await.map(|_| ()).map_err(failed("begin or stop a sweep"))

@@ -63,6 +63,7 @@ pub(super) async fn follow(conn: &mut PgConnection, change: &GovernanceChange) -
         | GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::RolloutSet { .. }
         | GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
         | GovernanceChange::ExecutorRegistered(_)

@@ -16,6 +16,7 @@ use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use uuid::Uuid;
 
+use super::feedback::put_gold;
 use super::governance::{put_budget, retire_budget, write_change};
 use super::rows::{blob, failed};
 use super::{SqliteStore, webhooks};
@@ -136,6 +137,10 @@ async fn do_act(conn: &mut SqliteConnection, act: &Act, now: UnixMicros) -> Resu
         }
         Effect::SendAgain(webhook, again) => {
             webhooks::send_again(conn, webhook, again, now.ms()).await?;
+            None
+        }
+        Effect::PutGoldSetEntry(entry) => {
+            put_gold(conn, entry).await?;
             None
         }
     };

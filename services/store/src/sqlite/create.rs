@@ -63,6 +63,7 @@ fn create(conn: &Transaction<'_>, run: &NewRun, now: UnixMicros) -> Result<Creat
                   last_at, control_seq, inbox_len, wake_at_ms, parked, closed, format) \
                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?)";
     conn.execute("write the row of a run", insert, row)?;
+    let listed_under = submitted.listed_under();
     let row = params![
         key.into_bytes(),
         head.tenant_id.as_str(),
@@ -79,12 +80,22 @@ fn create(conn: &Transaction<'_>, run: &NewRun, now: UnixMicros) -> Result<Creat
         run.projection.has_warnings,
         run.projection.words.as_bytes(),
         ended_at(&run.projection, head.last_at),
-        submitted.submitted_by.actor_id.as_str(),
+        listed_under.as_str(),
     ];
     let insert = "INSERT INTO run_dashboard (run_key, tenant, pipeline_id, root_agent_id, submitted_at, status, \
                   total_cost_micros, percent, waiting_for, open_approvals, cost_band, slow_at_ms, warned, words, \
                   ended_at, submitted_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     conn.execute("write the dashboard", insert, row)?;
+    if let Some(routing) = &submitted.routing {
+        let row = params![
+            key.into_bytes(),
+            routing.rollout_id.as_str(),
+            routing.arm.as_str(),
+            routing.min_evaluation_score.0
+        ];
+        let insert = "INSERT INTO rollout_runs (run_key, rollout_id, arm, min_score_micros) VALUES (?, ?, ?, ?)";
+        conn.execute("write the side of a run", insert, row)?;
+    }
     insert_events(conn, &events)?;
     let told = told_of_run(&head, &events, run.events.iter().map(|new| &new.event), |_| None);
     webhooks::tell(conn, &told, head.last_at.ms())?;

@@ -10,6 +10,7 @@ mod append;
 mod create;
 mod direct;
 mod directory;
+mod feedback;
 mod governance;
 mod inbox;
 mod journal;

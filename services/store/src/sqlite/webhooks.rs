@@ -74,6 +74,7 @@ pub(super) async fn follow(conn: &mut SqliteConnection, change: &GovernanceChang
         | GovernanceChange::GrantIssued(_)
         | GovernanceChange::GrantRevoked { .. }
         | GovernanceChange::ThrottlesSet(_)
+        | GovernanceChange::RolloutSet { .. }
         | GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
         | GovernanceChange::ExecutorRegistered(_)

@@ -24,6 +24,7 @@ use signalbox_ports::blobs::Blobs;
 use signalbox_ports::bus::{Bus, Notice};
 use signalbox_ports::clock::{RandomIds, SystemClock};
 use signalbox_ports::directory::Directory;
+use signalbox_ports::feedback::Feedback;
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::Journal;
@@ -74,7 +75,7 @@ impl Station {
     /// A node on any store.
     pub(crate) async fn over<S>(store: Arc<S>, blobs: Arc<dyn Blobs>, tools: Arc<FakeTools>) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Feedback,
     {
         let ports = Ports {
             journal: store.clone(),
@@ -83,8 +84,9 @@ impl Station {
             leases: store.clone(),
             governance: store.clone(),
             acts: store.clone(),
-            deliveries: store,
+            deliveries: store.clone(),
             courier: Arc::new(NoCourier),
+            feedback: store,
             blobs,
             bus: Arc::new(DeadBus),
             tools: tools.clone(),

@@ -10,6 +10,7 @@ mod tagged;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::feedback::routing::Routing;
 use crate::governance::budget::Budget;
 use crate::governance::grant::Grant;
 use crate::identity::{Actor, Visibility};
@@ -209,6 +210,9 @@ pub struct RunSubmitted {
     /// The versions of its agents that are not as they ship (REG-038).
     #[serde(default, skip_serializing_if = "PinnedAgents::is_empty")]
     pub agents: PinnedAgents,
+    /// Why it is that version, if a rollout has chosen it (FBK-008).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
     /// The run this one was handed off from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,

@@ -48,6 +48,10 @@ impl Acts for MemoryStore {
                 next.send_again(&webhook, &again, now.ms());
                 None
             }
+            Effect::PutGoldSetEntry(entry) => {
+                next.put_gold(*entry)?;
+                None
+            }
         };
         let event = record(&head, &act, now, next.epoch())?;
         next.tell(told_of_act(&event), event.at.ms());

@@ -2,6 +2,7 @@
 
 mod acts;
 mod directory;
+mod feedback;
 mod governance;
 mod inbox;
 mod journal;
@@ -15,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use signalbox_domain::feedback::outcome::RunFeedback;
+use signalbox_domain::feedback::routing::Routing;
 use signalbox_domain::governance::audit::AuditEvent;
 use signalbox_domain::governance::budget::{EndedWindow, MeteredBudget};
 use signalbox_domain::governance::change::EpochChange;
@@ -29,6 +32,7 @@ use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::{UnixMicros, UnixMs};
 
 use crate::clock::{BootInstant, Clock};
+use crate::feedback::GoldSetEntryOf;
 use crate::inbox::InboxCommand;
 use crate::journal::StoreError;
 use crate::webhooks::Delivery;
@@ -66,6 +70,8 @@ struct State {
     /// What was told once and is not told again.
     told_once: BTreeSet<(WebhookId, String)>,
     keys: BTreeMap<KeyId, ApiKey>,
+    feedback: Vec<RunFeedback>,
+    gold: Vec<GoldSetEntryOf>,
 }
 
 #[derive(Clone)]
@@ -85,6 +91,7 @@ struct Run {
     pipeline_id: Option<PipelineId>,
     root_agent_id: AgentId,
     submitted_by: ActorId,
+    routing: Option<Routing>,
     submitted_at: UnixMicros,
     ended_at: Option<UnixMicros>,
     /// Given up by an append, and not claimed since.
@@ -134,6 +141,8 @@ impl MemoryStore {
             deliveries: Vec::new(),
             told_once: BTreeSet::new(),
             keys: BTreeMap::new(),
+            feedback: Vec::new(),
+            gold: Vec::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), clock, failing: Arc::default(), loses_answer: Arc::default() }
     }

@@ -32,6 +32,7 @@ impl Schedule {
             acts: Arc::new(self.world.store.clone()),
             deliveries: Arc::new(self.world.store.clone()),
             courier: Arc::new(NoCourier),
+            feedback: Arc::new(self.world.store.clone()),
             blobs: link,
             bus: Arc::new(SimBus::new(self.world.clone(), named("bus"))),
             tools: Arc::new(hands),

@@ -174,8 +174,9 @@ async fn a_refusal_of_the_node_reaches_the_client_of_every_route_with_its_code()
         .values()
         .map(|path| path.as_object().unwrap().len())
         .sum::<usize>();
-    // Every operation but the document itself, which asks no node, and those of kill switches, which ask governance.
-    assert_eq!(answers.len(), operations - 1 - 3);
+    // Every operation but the document itself, which asks no node, those of kill switches, which ask governance, and
+    // the two of feedback.
+    assert_eq!(answers.len(), operations - 1 - 3 - 2);
     for (target, answer) in answers {
         assert_eq!(answer.problem(), (503, "store-unavailable".to_owned()), "{target}");
         assert_eq!(answer.header("retry-after"), "1", "{target}");

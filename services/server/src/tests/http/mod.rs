@@ -4,6 +4,7 @@ mod admin;
 mod contract;
 mod described;
 mod events;
+mod feedback;
 mod fuzz;
 mod ladder;
 mod node;
