@@ -46,7 +46,7 @@ fn said(run: RunKey, who: &str, kind: FeedbackKind, score: Option<i64>, at: i64)
 }
 
 impl Fixture {
-    async fn ends(&self, run: NewRun, status: RunStatus) -> RunKey {
+    async fn ended(&self, run: NewRun, status: RunStatus) -> RunKey {
         let head = self.create(run).await;
         let over = RunProjection { status, ..projection() };
         self.append(Entry { projection: Some(over), ..saying(&head, "over") }).await.unwrap();
@@ -56,14 +56,14 @@ impl Fixture {
 
 pub async fn outcomes_are_those_of_the_runs_that_are_over_each_once(f: &Fixture) {
     let (champion, challenger) = (RolloutArm::Champion, RolloutArm::Challenger);
-    f.ends(routed(1, "r", champion, None), RunStatus::Completed).await;
-    f.ends(routed(2, "r", champion, None), RunStatus::Killed).await;
+    f.ended(routed(1, "r", champion, None), RunStatus::Completed).await;
+    f.ended(routed(2, "r", champion, None), RunStatus::Killed).await;
     f.create(routed(3, "r", champion, None)).await;
-    let good = f.ends(routed(4, "r", challenger, None), RunStatus::Completed).await;
-    let poor = f.ends(routed(5, "r", challenger, None), RunStatus::Completed).await;
-    let blamed = f.ends(routed(6, "r", challenger, None), RunStatus::Completed).await;
-    f.ends(routed(7, "other", challenger, None), RunStatus::Completed).await;
-    f.ends(new_run("acme", 8), RunStatus::Completed).await;
+    let good = f.ended(routed(4, "r", challenger, None), RunStatus::Completed).await;
+    let poor = f.ended(routed(5, "r", challenger, None), RunStatus::Completed).await;
+    let blamed = f.ended(routed(6, "r", challenger, None), RunStatus::Completed).await;
+    f.ended(routed(7, "other", challenger, None), RunStatus::Completed).await;
+    f.ended(new_run("acme", 8), RunStatus::Completed).await;
     // Created twice it is still one run.
     assert!(matches!(f.journal.create(routed(1, "r", champion, None)).await.unwrap(), Created::Exists(_)));
     let now = f.clock.now();
@@ -99,9 +99,9 @@ pub async fn what_is_said_of_a_run_is_kept_once_for_each_actor(f: &Fixture) {
 
 pub async fn what_works_unseen_is_in_nobodys_list(f: &Fixture) {
     use crate::directory::Scope;
-    let mine = f.ends(routed(1, "r", RolloutArm::Champion, None), RunStatus::Completed).await;
+    let mine = f.ended(routed(1, "r", RolloutArm::Champion, None), RunStatus::Completed).await;
     let of = f.journal.head(mine).await.unwrap().unwrap().run_id;
-    let shadow = f.ends(routed(2, "r", RolloutArm::Challenger, Some(of)), RunStatus::Completed).await;
+    let shadow = f.ended(routed(2, "r", RolloutArm::Challenger, Some(of)), RunStatus::Completed).await;
     let submitter = routed(1, "r", RolloutArm::Champion, None).submitted().unwrap().submitted_by.actor_id.clone();
     let filter = signalbox_domain::dashboard::DashboardFilter { limit: 10, ..Default::default() };
     let seen = async |scope: Scope| -> Vec<RunKey> {

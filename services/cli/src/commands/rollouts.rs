@@ -14,8 +14,7 @@ use crate::output::{Out, instant};
 pub(crate) enum RolloutsCommand {
     /// Begins to try a new version of an agent against the one in use.
     #[command(after_help = "Examples:
-  signalbox rollouts start research-1.1 --agent ref.research --champion 1.0.0 --challenger 1.1.0 \\
-    --mode canary --fraction 0.05 --platform-wide --reason \"it reads better\"
+  signalbox rollouts start research-1.1 --agent ref.research --champion 1.0.0 --challenger 1.1.0 --mode canary --fraction 0.05 --reason \"it reads better\"
   signalbox rollouts start unseen --agent ref.research --champion 1.0.0 --challenger 1.1.0 --mode shadow --reason \"a first look\"")]
     Start(Box<StartArgs>),
     /// Lists the rollouts that are live or frozen.

@@ -117,6 +117,6 @@ fn a_gold_set_is_filled_from_completed_runs_and_exported() {
     assert_eq!(exported.json(), entry);
     assert_eq!(server.json("gold-sets list nowhere").json()["entries"], json!([]));
     let acts = server.json("audit list").json();
-    assert_eq!(acts["events"][0]["kind"], "gold-set-entry-promoted");
+    assert_eq!(acts["acts"][0]["kind"], "gold-set-entry-promoted");
     assert_eq!(server.json("verify --audit").exit, 0);
 }

@@ -11,4 +11,4 @@ CREATE TABLE node_sweeps (
 CREATE INDEX runs_owned_waiting ON runs (owner_incarnation)
     WHERE NOT closed AND owner_incarnation IS NOT NULL AND inbox_len > 0;
 
-UPDATE store_meta SET schema_version = 9;
+UPDATE store_meta SET schema_version = 8;

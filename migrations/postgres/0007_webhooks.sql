@@ -48,5 +48,4 @@ CREATE INDEX webhook_deliveries_by_time ON webhook_deliveries (webhook_id, queue
 CREATE INDEX webhook_deliveries_old ON webhook_deliveries (state, queued_at_ms);
 CREATE UNIQUE INDEX webhook_deliveries_once ON webhook_deliveries (webhook_id, once) WHERE once IS NOT NULL;
 
-UPDATE store_meta SET schema_version = CASE WHEN schema_version > 8 THEN schema_version ELSE 8 END,
-    min_reader = CASE WHEN min_reader > 8 THEN min_reader ELSE 8 END;
+UPDATE store_meta SET schema_version = 7, min_reader = 7;
