@@ -6,6 +6,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use signalbox_domain::catalog::Recovery;
 use signalbox_domain::ids::{CallId, ToolId};
+use signalbox_domain::registry::{DescribedTool, ExecutorDenial, ExecutorRegistration, RegisteredExecutor};
 use signalbox_domain::run::step::CallResult;
 use signalbox_ports::journal::Admitted;
 use signalbox_ports::tools::{CallOrder, CallProgress, KnownOutcome, Permit, Tools};
@@ -63,6 +64,14 @@ impl Tools for MeteredTools {
 
     async fn cancel(&self, tool: &ToolId, call: CallId) {
         self.tools.cancel(tool, call).await;
+    }
+
+    async fn describe(&self, executor: &ExecutorRegistration) -> Result<Vec<DescribedTool>, ExecutorDenial> {
+        self.tools.describe(executor).await
+    }
+
+    fn follow(&self, executors: &[RegisteredExecutor]) {
+        self.tools.follow(executors);
     }
 
     async fn outcome(&self, tool: &ToolId, call: CallId) -> KnownOutcome {
