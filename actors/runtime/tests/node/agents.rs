@@ -110,6 +110,8 @@ async fn a_run_in_flight_keeps_the_version_it_was_submitted_with() {
     assert_eq!(refused.0, "preflight-failed");
     assert!(refused.1.contains("retired"), "{refused:?}");
     world.crash().await;
+    // The wait is over before the tests' own patience is.
+    tokio::time::sleep(std::time::Duration::from_secs(3_590)).await;
     let ended = world.until_closed(run).await;
     assert_eq!(ended.status, RunStatus::Completed);
     let kept = ended.agents.get(&agent()).unwrap();
@@ -216,6 +218,7 @@ async fn a_deprecated_agent_goes_on_with_a_warning_for_the_pipeline_that_has_pin
     assert_eq!(looked_at.gaps, []);
     assert_eq!(looked_at.warnings.len(), 1, "{:?}", looked_at.warnings);
     assert!(looked_at.warnings[0].contains("ref.drafting"), "{:?}", looked_at.warnings);
-    let own = run_of("ref.drafting", json!([]));
+    let read = json!([{ "stepId": "r", "kind": "tool", "toolId": "memory.read", "args": { "key": "k" } }]);
+    let own = run_of("ref.drafting", read);
     assert_eq!(told(world.submit_as(&platform(), own).await).0, "preflight-failed");
 }

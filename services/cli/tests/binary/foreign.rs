@@ -6,8 +6,10 @@ use std::path::Path;
 
 use serde_json::json;
 use signalbox_proto::v1;
+use signalbox_proto::v1::feedback_service_client::FeedbackServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
+use signalbox_proto::v1::registry_service_client::RegistryServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use signalbox_proto::v1::webhook_service_client::WebhookServiceClient;
 use tonic::transport::Channel;
@@ -17,19 +19,36 @@ use uuid::Uuid;
 use crate::identity::Guarded;
 
 /// Calls that name nothing that could be another tenant's, or name what is the caller's own choice.
-const NAMES_NOTHING: [&str; 18] = [
+const NAMES_NOTHING: [&str; 34] = [
     "DashboardService.CountRuns",
+    "DashboardService.GetModeCompliance",
     "DashboardService.GetSnapshot",
+    "FeedbackService.ListGoldSetEntries",
+    "FeedbackService.ListRollouts",
+    "FeedbackService.StartRollout",
     "GovernanceService.ArmSwitch",
     "GovernanceService.ExportAudit",
+    "GovernanceService.IssueGrant",
     "GovernanceService.ListAudit",
     "GovernanceService.ListBudgets",
+    "GovernanceService.ListGrants",
     "GovernanceService.ListSwitches",
+    "GovernanceService.ListThrottles",
     "GovernanceService.PutBudget",
+    "GovernanceService.SetThrottle",
     "GovernanceService.WatchSwitches",
     "IdentityService.CreateApiKey",
     "IdentityService.ListApiKeys",
     "IdentityService.WhoAmI",
+    "RegistryService.GetTool",
+    "RegistryService.ListAgents",
+    "RegistryService.ListExecutors",
+    "RegistryService.ListTools",
+    "RegistryService.PublishAgentVersion",
+    "RegistryService.RegisterAgent",
+    "RegistryService.RegisterExecutor",
+    // Executors are the platform's, and no tenant's.
+    "RegistryService.RetireExecutor",
     "RunService.ListApprovals",
     "RunService.ListRuns",
     "RunService.PreflightRun",
@@ -58,6 +77,10 @@ struct Ids {
     switch: &'static str,
     budget: &'static str,
     webhook: &'static str,
+    grant: &'static str,
+    throttle: &'static str,
+    agent: &'static str,
+    rollout: &'static str,
 }
 
 struct Stranger {
@@ -65,6 +88,8 @@ struct Stranger {
     governance: GovernanceServiceClient<Channel>,
     identities: IdentityServiceClient<Channel>,
     webhooks: WebhookServiceClient<Channel>,
+    registry: RegistryServiceClient<Channel>,
+    feedback: FeedbackServiceClient<Channel>,
     token: String,
 }
 
@@ -75,7 +100,9 @@ impl Stranger {
         let (runs, governance) =
             (RunServiceClient::new(channel.clone()), GovernanceServiceClient::new(channel.clone()));
         let webhooks = WebhookServiceClient::new(channel.clone());
-        Self { runs, governance, identities: IdentityServiceClient::new(channel), webhooks, token }
+        let (registry, feedback) =
+            (RegistryServiceClient::new(channel.clone()), FeedbackServiceClient::new(channel.clone()));
+        Self { runs, governance, identities: IdentityServiceClient::new(channel), webhooks, registry, feedback, token }
     }
 
     fn ask<T>(&self, message: T) -> Request<T> {
@@ -178,6 +205,28 @@ impl Stranger {
             };
             note("GovernanceService.RetireBudget", self.governance.retire_budget(self.ask(retire)).await.err());
         }
+        let grant_id = ids.grant.to_owned();
+        let get = self.ask(v1::GetGrantRequest { grant_id: grant_id.clone() });
+        note("GovernanceService.GetGrant", self.governance.get_grant(get).await.err());
+        for (said, expected_revision) in [("x", 0), ("", 0), ("x", 7)] {
+            let renew = v1::RenewGrantRequest {
+                grant_id: grant_id.clone(),
+                rationale: said.into(),
+                expiry: Some(v1::renew_grant_request::Expiry::ExpiresAfterSeconds(60)),
+                expected_revision,
+                ..Default::default()
+            };
+            note("GovernanceService.RenewGrant", self.governance.renew_grant(self.ask(renew)).await.err());
+            let (grant_id, reason) = (grant_id.clone(), said.to_owned());
+            let revoke = v1::RevokeGrantRequest { grant_id, reason, expected_revision };
+            note("GovernanceService.RevokeGrant", self.governance.revoke_grant(self.ask(revoke)).await.err());
+            let (bucket_id, reason) = (ids.throttle.to_owned(), said.to_owned());
+            let remove = v1::RemoveThrottleRequest { bucket_id, reason, expected_revision };
+            note("GovernanceService.RemoveThrottle", self.governance.remove_throttle(self.ask(remove)).await.err());
+        }
+        let get = self.ask(v1::GetThrottleRequest { bucket_id: ids.throttle.into() });
+        note("GovernanceService.GetThrottle", self.governance.get_throttle(get).await.err());
+        self.hears_of_agents(ids, &run_id, &mut note).await;
         let webhook_id = ids.webhook.to_owned();
         let get = self.ask(v1::GetWebhookRequest { webhook_id: webhook_id.clone() });
         note("WebhookService.GetWebhook", self.webhooks.get_webhook(get).await.err());
@@ -200,6 +249,66 @@ impl Stranger {
         note("IdentityService.RevokeApiKey", self.identities.revoke_api_key(revoke).await.err());
         heard
     }
+
+    async fn hears_of_agents(&mut self, ids: Ids, run_id: &str, note: &mut impl FnMut(&str, Option<Status>)) {
+        let agent_id = ids.agent.to_owned();
+        for (agent_semver, tenant_id) in [("", ""), ("1.0.0", ""), ("", "acme"), ("1.0.0", "acme")] {
+            let (agent_semver, tenant_id) = (agent_semver.to_owned(), tenant_id.to_owned());
+            let get = v1::GetAgentRequest { agent_id: agent_id.clone(), agent_semver, tenant_id, platform_wide: false };
+            note("RegistryService.GetAgent", self.registry.get_agent(self.ask(get)).await.err());
+        }
+        for (to, reason, tenant_id) in [("retired", "x", ""), ("retired", "x", "acme"), ("nowhere", "", "acme")] {
+            let move_it = v1::MoveAgentRequest {
+                agent_id: agent_id.clone(),
+                agent_semver: "1.0.0".into(),
+                to: to.into(),
+                reason: reason.into(),
+                tenant_id: tenant_id.into(),
+                ..Default::default()
+            };
+            note("RegistryService.MoveAgent", self.registry.move_agent(self.ask(move_it)).await.err());
+        }
+        let rollout_id = ids.rollout.to_owned();
+        let get = self.ask(v1::GetRolloutRequest { rollout_id: rollout_id.clone() });
+        note("FeedbackService.GetRollout", self.feedback.get_rollout(get).await.err());
+        for (reason, expected_revision) in [("x", 0), ("", 0), ("x", 7)] {
+            let (id, reason) = (|| rollout_id.clone(), || reason.to_owned());
+            let promote = v1::PromoteChallengerRequest { rollout_id: id(), reason: reason(), expected_revision };
+            note("FeedbackService.PromoteChallenger", self.feedback.promote_challenger(self.ask(promote)).await.err());
+            let freeze = v1::FreezeRolloutRequest { rollout_id: id(), reason: reason(), expected_revision };
+            note("FeedbackService.FreezeRollout", self.feedback.freeze_rollout(self.ask(freeze)).await.err());
+            let unfreeze = v1::UnfreezeRolloutRequest { rollout_id: id(), reason: reason(), expected_revision };
+            note("FeedbackService.UnfreezeRollout", self.feedback.unfreeze_rollout(self.ask(unfreeze)).await.err());
+            let back = v1::RollbackRolloutRequest { rollout_id: id(), reason: reason(), expected_revision };
+            note("FeedbackService.RollbackRollout", self.feedback.rollback_rollout(self.ask(back)).await.err());
+            let end = v1::EndRolloutRequest { rollout_id: id(), reason: reason(), expected_revision };
+            note("FeedbackService.EndRollout", self.feedback.end_rollout(self.ask(end)).await.err());
+        }
+        let said = v1::RecordFeedbackRequest { run_id: run_id.to_owned(), kind: 1, score_micros: None };
+        note("FeedbackService.RecordFeedback", self.feedback.record_feedback(self.ask(said)).await.err());
+        let promote = v1::PromoteGoldSetEntryRequest {
+            gold_set_id: "g".into(),
+            source_run_id: run_id.to_owned(),
+            expected_output_json: b"{}".to_vec().into(),
+            rubric: "x".into(),
+        };
+        note("FeedbackService.PromoteGoldSetEntry", self.feedback.promote_gold_set_entry(self.ask(promote)).await.err());
+    }
+}
+
+/// A version of an agent that is acme's own.
+fn writer(semver: &str, lifecycle: &str) -> Vec<u8> {
+    let entry = json!({
+        "agentId": "acme.writer-is", "agentSemver": semver, "title": "Writer", "family": "editing", "lifecycle": lifecycle,
+        "experimental": false, "capabilities": [{"capabilityId": "shorten", "semver": "1.0.0"}],
+        "dataScopes": ["tenant.private"], "toolGrants": ["memory.read"], "costClass": "small",
+        "modelBinding": {"providerId": "house", "modelId": "large", "semver": "1.0.0", "defaultMaxTokens": 1_000,
+            "defaultTemperature": 0.25, "fallbackProviderId": "house", "fallbackModelId": "small"},
+        "personaBinding": "lilith.scribe", "tonePolicyId": "tone.default", "groundingPolicyId": "cite-where-available",
+        "auditPolicyId": "audit.full", "tenantScope": {"tenantId": "acme"},
+        "visibility": ["tenant", "creator", "customer"], "disclosureRequirements": ["ai-generated"],
+    });
+    entry.to_string().into_bytes()
 }
 
 /// All that is told, with the id it was asked for taken out. The instant of the answer is nobody's secret.
@@ -211,6 +320,10 @@ fn told(status: &Status, ids: Ids) -> (tonic::Code, String, String, Vec<String>)
         ids.switch.into(),
         ids.budget.into(),
         ids.webhook.into(),
+        ids.grant.into(),
+        ids.throttle.into(),
+        ids.agent.into(),
+        ids.rollout.into(),
     ];
     let without = |text: &str| known.iter().fold(text.to_owned(), |text, id| text.replace(id.as_str(), "ID"));
     // An id is as long as any other, so lengths inside the details are the same.
@@ -268,6 +381,40 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
             ..Default::default()
         };
         root.webhooks.put_webhook(root.ask(put)).await.unwrap();
+        let grant = json!({"grantId": "grant-that-is", "scope": "per-tenant", "scopeKey": "acme", "toolId": "memory.write",
+            "toolRange": "^1.0.0"});
+        let issue = v1::IssueGrantRequest {
+            grant_json: grant.to_string().into_bytes().into(),
+            tenant_id: "acme".into(),
+            rationale: "x".into(),
+            expiry: Some(v1::issue_grant_request::Expiry::ExpiresAfterSeconds(3_600)),
+        };
+        root.governance.issue_grant(root.ask(issue)).await.unwrap();
+        let rule = json!({"bucketId": "throttle-that-is", "toolId": "memory.read", "capacity": 9, "refillPerSecond": 9});
+        let set = v1::SetThrottleRequest {
+            rule_json: rule.to_string().into_bytes().into(),
+            tenant_id: "acme".into(),
+            reason: "x".into(),
+            ..Default::default()
+        };
+        root.governance.set_throttle(root.ask(set)).await.unwrap();
+        let entry_json = writer("1.0.0", "champion").into();
+        let register = v1::RegisterAgentRequest { entry_json, reason: "x".into() };
+        root.registry.register_agent(root.ask(register)).await.unwrap();
+        let entry_json = writer("1.1.0", "challenger").into();
+        let publish = v1::PublishAgentVersionRequest { entry_json, reason: "x".into(), expected_revision: 0 };
+        root.registry.publish_agent_version(root.ask(publish)).await.unwrap();
+        let start = v1::StartRolloutRequest {
+            rollout_id: "rollout-that-is".into(),
+            tenant_id: "acme".into(),
+            agent_id: "acme.writer-is".into(),
+            champion_semver: "1.0.0".into(),
+            challenger_semver: "1.1.0".into(),
+            mode: v1::RolloutMode::Shadow.into(),
+            reason: "x".into(),
+            ..Default::default()
+        };
+        root.feedback.start_rollout(root.ask(start)).await.unwrap();
     });
     let real = Ids {
         run: run.parse().unwrap(),
@@ -276,6 +423,10 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
         switch: "switch-that-is",
         budget: "budget-that-is",
         webhook: "webhook-that-is",
+        grant: "grant-that-is",
+        throttle: "throttle-that-is",
+        agent: "acme.writer-is",
+        rollout: "rollout-that-is",
     };
     let none = Ids {
         run: Uuid::new_v4(),
@@ -284,6 +435,10 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
         switch: "switch-nowhere",
         budget: "budget-nowhere",
         webhook: "webhook-nowhere",
+        grant: "grant-nowhere",
+        throttle: "throttle-nowhere",
+        agent: "acme.nobody-is",
+        rollout: "rollout-nowhere",
     };
     let before = guarded.as_holder(&olga, &format!("runs get {run}")).json()["lastSeq"].clone();
 

@@ -64,7 +64,7 @@ fn what_is_applied_is_in_force_and_applying_it_again_changes_nothing() {
     assert!(shown.out.contains("~ budget daily") && shown.out.contains("limit: 500.5 -> 600"), "{}", shown.out);
     assert_eq!(done(&apply(&server, folder.path(), &["--yes"])), 1);
     let acts = server.json("audit list --subject budget:daily").json();
-    let last = acts["events"].as_array().unwrap().last().unwrap().clone();
+    let last = acts["acts"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(last["reason"], "the contract", "{last}");
 }
 
