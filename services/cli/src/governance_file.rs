@@ -9,10 +9,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject};
-use signalbox_domain::governance::change::{EpochChange, GovernanceChange, GovernanceState};
+use signalbox_domain::governance::change::{GovernanceChange, GovernanceState};
 use signalbox_domain::governance::grant::Grant;
 use signalbox_domain::governance::kill_switch::KillSwitch;
-use signalbox_domain::governance::throttle::default_rules;
 use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::{ActorId, GrantId, TenantId};
 use signalbox_domain::time::UnixMs;
@@ -54,14 +53,14 @@ pub(crate) struct Applied {
 pub(crate) async fn apply(
     rules: &dyn Governance,
     acts: &dyn Acts,
-    config: Option<&Config>,
+    config: &Config,
     now: UnixMs,
 ) -> Result<Applied, Failure> {
     let actor = file_actor().map_err(|error| Failure::new("config-invalid", error.to_string()))?;
     let mut applied = Applied::default();
     let mut stale = 0;
     let known = GovernanceState::fold(&rules.changes(0).await.map_err(failed)?);
-    for entry in config.iter().flat_map(|config| &config.grants) {
+    for entry in &config.grants {
         let revoked = |grant: &&Grant| grant.grant_id == entry.grant_id && grant.revoked_at_unix_ms.is_some();
         if known.grants.iter().any(|grant| revoked(&grant)) {
             applied.left_revoked += 1;
@@ -72,10 +71,7 @@ pub(crate) async fn apply(
         let head = acts.audit_head().await.map_err(failed)?;
         let changes = rules.changes(0).await.map_err(failed)?;
         let state = GovernanceState::fold(&changes);
-        let wish = match config {
-            Some(config) => next_wish(rules, acts, &state, config, &actor, now).await?,
-            None => of_default(&changes),
-        };
+        let wish = next_wish(rules, acts, &state, config, &actor, now).await?;
         let Some(wish) = wish else { return Ok(applied) };
         let kind = wish.kind;
         let act = Act {
@@ -114,28 +110,6 @@ async fn next_wish(
         Some(wish) => Ok(Some(wish)),
         None => of_budgets(rules, acts, config, actor).await,
     }
-}
-
-/// Without a file nothing is changed but what was never said: how fast providers may be called (THR-005).
-fn of_default(changes: &[EpochChange]) -> Option<Wish> {
-    let said = changes.iter().any(|known| {
-        matches!(
-            known.change,
-            GovernanceChange::ThrottlesSet(_)
-                | GovernanceChange::ThrottleSet(_)
-                | GovernanceChange::ThrottleRemoved { .. }
-        )
-    });
-    let rule = default_rules().into_iter().next().filter(|_| !said)?;
-    Some(Wish {
-        tenant_id: None,
-        kind: AuditKind::ThrottleSet,
-        subject: Subject::throttle(&rule.bucket_id),
-        reason: "the default".to_owned(),
-        before: None,
-        after: json(&rule),
-        effect: Effect::Change(GovernanceChange::ThrottleSet(rule)),
-    })
 }
 
 impl Applied {
@@ -455,7 +429,7 @@ mod tests {
     }
 
     async fn applied(store: &MemoryStore, file: &str) -> Result<Applied, Failure> {
-        apply(store, store, Some(&Config::parse(file).unwrap()), UnixMs(1_000)).await
+        apply(store, store, &Config::parse(file).unwrap(), UnixMs(1_000)).await
     }
 
     async fn state(store: &MemoryStore) -> GovernanceState {
@@ -587,12 +561,6 @@ mod tests {
         assert_eq!(applied(&store, "").await.unwrap(), Applied { throttles_set: 1, ..Applied::default() });
         assert_eq!(state(&store).await.buckets, signalbox_domain::governance::throttle::default_rules());
         assert_eq!(applied(&store, "").await.unwrap(), Applied::default());
-        // The same without any file, once, and with nothing else changed.
-        let bare = self::store();
-        let none = async || apply(&bare, &bare, None, UnixMs(1_000)).await.unwrap();
-        assert_eq!(none().await, Applied { throttles_set: 1, ..Applied::default() });
-        assert_eq!(none().await, Applied::default());
-        assert_eq!(apply(&store, &store, None, UnixMs(1_000)).await.unwrap(), Applied::default());
     }
 
     #[tokio::test]

@@ -142,8 +142,11 @@ pub(crate) async fn start(
     let store = StorePorts::open(data, address, &clock, limits).await?;
     let blobs: Arc<dyn Blobs> =
         Arc::new(FileBlobs::open(data).map_err(|error| Failure::new(error.code(), error.to_string()))?);
-    let applied = governance_file::apply(store.governance.as_ref(), store.acts.as_ref(), config, clock.now()).await?;
-    tracing::info!(?applied, "the configuration is applied");
+    if let Some(config) = config {
+        let applied =
+            governance_file::apply(store.governance.as_ref(), store.acts.as_ref(), config, clock.now()).await?;
+        tracing::info!(?applied, "the configuration is applied");
+    }
     let secrets = ConfiguredSecrets::new(config.map(|config| config.secrets.as_slice()).unwrap_or_default());
     let secrets = secrets.with_webhook_keys(config.map(|config| config.webhook_secrets.as_slice()).unwrap_or_default());
     // With a database, several nodes must read what one of them has sealed: a key in one data folder would not do.

@@ -16,8 +16,7 @@ pub(crate) enum GrantsCommand {
     /// Grants a tool: from this instant on, calls inside its bounds may be made.
     #[command(after_help = "Examples:
   signalbox grants issue --tool web.fetch --scope per-tenant --host '*.example.org' --for 30d --reason \"the press desk\"
-  signalbox grants issue --tool notify.send --scope per-run --key 0190d6a8-3c1e-7bbb-8f5e-000000000001 --max-calls 1 \\
-    --reason \"one note for this run\"")]
+  signalbox grants issue --tool notify.send --scope per-run --key 0190d6a8-3c1e-7bbb-8f5e-000000000001 --max-calls 1 --reason \"one note for this run\"")]
     Issue(Box<IssueArgs>),
     /// Makes a new grant that continues one: also one that has expired, up to 24 hours after its end.
     #[command(after_help = "Example:

@@ -76,21 +76,14 @@ fn a_grant_is_issued_used_renewed_and_revoked_in_the_middle_of_a_run() {
         ["throttles", "set", "slow", "--tool", "file.write", "--capacity", "1", "--refill", "2", "--reason", "x"];
     ok(&server, &slow);
     let working = submit(&server, writes(20), "").json()["runId"].as_str().unwrap().to_owned();
-    let calls = |server: &Server| {
-        let envelope = server.json(&format!("runs get {working}")).json();
-        (envelope["toolCalls"].as_array().map_or(0, Vec::len), envelope)
-    };
-    let began = Instant::now();
-    while calls(&server).0 < 2 && began.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    // Twenty calls, two a second: this is in the middle.
+    std::thread::sleep(Duration::from_millis(1_500));
     let revoked = ok(&server, &["grants", "revoke", "desk-2", "--reason", "closed"]);
     assert_eq!(revoked["revokedGrantIds"], json!(["desk-2", "desk"]));
     let watched = server.json(&format!("runs watch {working}"));
     assert_eq!((watched.exit, watched.code()), (1, "all-matches-revoked"), "{watched:?}");
-    let (made, envelope) = calls(&server);
-    assert!((3..20).contains(&made), "{envelope}");
-    assert_eq!(envelope["toolCalls"][made - 1]["outcome"], "denied");
+    let made = watched.out.matches("\"call-pending\"").count();
+    assert!((1..20).contains(&made), "{watched:?}");
 
     assert_eq!(ok(&server, &["grants", "revoke", "desk", "--reason", "twice"])["already"], true);
     let listed = ok(&server, &["grants", "list"]);
@@ -152,15 +145,12 @@ fn senseless_grants_and_throttles_are_refused_with_their_codes() {
     let unknown = set(&["--capacity", "1", "--refill", "1", "--tool", "web.fetchh"]);
     refused(&server, &unknown, 1, "throttle-target-unknown");
     refused(&server, &["throttles", "remove", "nothing", "--reason", "x"], 1, "no-such-throttle");
-    refused(&server, &["throttles", "remove", "provider", "--reason", " "], 1, "reason-required");
 }
 
 #[test]
 fn a_throttle_binds_from_the_next_call_on_and_never_ends_a_run() {
     let server = Server::start();
-    let listed = ok(&server, &["throttles", "list"])["throttles"].clone();
-    assert_eq!((&listed[0]["throttle"]["bucketId"], listed.as_array().unwrap().len()), (&json!("provider"), 1));
-    assert_eq!((&listed[0]["platformWide"], &listed[0]["throttle"]["capacity"]), (&json!(true), &json!(50)));
+    assert_eq!(ok(&server, &["throttles", "list"])["throttles"], json!([]));
     let set = ["throttles", "set", "reads", "--tool", "memory.read", "--capacity", "1", "--reason", "x", "--refill"];
     let first = ok(&server, &[&set[..], &["4"]].concat());
     assert_eq!((&first["unchanged"], &first["throttle"]["throttle"]["tenantId"]), (&json!(false), &json!("default")));

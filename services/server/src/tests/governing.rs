@@ -225,7 +225,8 @@ fn grant_wish(json: &str) -> v1::IssueGrantRequest {
     v1::IssueGrantRequest {
         grant_json: json.as_bytes().to_vec().into(),
         rationale: "the desk".to_owned(),
-        expiry: Some(v1::issue_grant_request::Expiry::ExpiresAfterSeconds(60)),
+        // A minute after the time of the fake.
+        expiry: Some(v1::issue_grant_request::Expiry::ExpiresAtUnixMs(1_800_000_060_000)),
         ..Default::default()
     }
 }
