@@ -319,7 +319,11 @@ fn with_room(grant: Grant, state: &GovernanceState, now: UnixMs) -> Result<Grant
 // so either may be the same.
 fn is_same(known: &Grant, asked: &Grant) -> bool {
     let lasts = |grant: &Grant| grant.expires_at_unix_ms.map(|end| end.since(grant.issued_at_unix_ms));
-    let same_length = lasts(known) == lasts(asked);
+    // A length is asked for in whole seconds; the moment a request took on its way is no other length.
+    let same_length = match (lasts(known), lasts(asked)) {
+        (Some(known), Some(asked)) => known.abs_diff(asked) < 1_000,
+        (known, asked) => known == asked,
+    };
     *known
         == Grant {
             issued_at_unix_ms: known.issued_at_unix_ms,
