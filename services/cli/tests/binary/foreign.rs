@@ -292,7 +292,10 @@ impl Stranger {
             expected_output_json: b"{}".to_vec().into(),
             rubric: "x".into(),
         };
-        note("FeedbackService.PromoteGoldSetEntry", self.feedback.promote_gold_set_entry(self.ask(promote)).await.err());
+        note(
+            "FeedbackService.PromoteGoldSetEntry",
+            self.feedback.promote_gold_set_entry(self.ask(promote)).await.err(),
+        );
     }
 }
 

@@ -322,14 +322,19 @@ impl Tools for ExecutorClient {
         permit: Permit,
         progress: mpsc::Sender<CallProgress>,
     ) -> CallResult {
-        let bound = self.bound(&order.tool_id).filter(|bound| bound.semver == order.tool_semver);
-        let result = match bound {
-            Some(bound) => bound.executor.execute(admitted, order, progress).await,
-            None => {
-                let message = format!("no executor serves `{}`", order.tool_id);
-                let ending = CallEnding::NotStarted { code: "tool-not-served".to_owned(), message };
-                CallResult { ending, measured: None, latency_ms: 0 }
+        let not_started = |code: &str, message: String| {
+            let ending = CallEnding::NotStarted { code: code.to_owned(), message };
+            CallResult { ending, measured: None, latency_ms: 0 }
+        };
+        let result = match self.bound(&order.tool_id) {
+            Some(bound) if bound.semver == order.tool_semver => bound.executor.execute(admitted, order, progress).await,
+            // Another executor has been bound since the call was admitted.
+            Some(bound) => {
+                let (tool, semver, admitted) = (&order.tool_id, &bound.semver, &order.tool_semver);
+                let message = format!("`{tool}` is served in version {semver}, and {admitted} was admitted");
+                not_started("tool-version-mismatch", message)
             }
+            None => not_started("tool-not-served", format!("no executor serves `{}`", order.tool_id)),
         };
         drop(permit);
         result
