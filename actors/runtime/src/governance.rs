@@ -127,11 +127,14 @@ pub(crate) enum Msg {
 
 pub(crate) struct GovernanceActor;
 
+/// What follows from rules that have changed.
+pub(crate) type Changed = Arc<dyn Fn(&Arc<GovernanceState>) + Send + Sync>;
+
 pub(crate) struct Args {
     pub(crate) store: Arc<dyn Governance>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) view: Arc<ArcSwap<View>>,
-    pub(crate) changed: Arc<dyn Fn(&Arc<GovernanceState>) + Send + Sync>,
+    pub(crate) changed: Changed,
 }
 
 /// The view a node starts with, read from the store before anything is admitted.

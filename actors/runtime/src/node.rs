@@ -228,6 +228,9 @@ impl Actor for Node {
     }
 }
 
+/// Who is told when the rules have changed; they start after whoever tells them.
+type Followers = (ActorRef<runs::Msg>, ActorRef<swept::Msg>);
+
 impl Node {
     /// Starts the tree: lease, governance view, journal, runs, and then the claims that bring runs back.
     pub async fn start(config: NodeConfig, ports: Ports) -> Result<(NodeHandle, JoinHandle<()>), StartError> {
@@ -242,8 +245,7 @@ impl Node {
             Actor::spawn(None, Self, ()).await.map_err(|error| StartError::Actor("node", error.to_string()))?;
         let cell = root.get_cell();
 
-        let moved: Arc<ArcSwap<Option<(ActorRef<runs::Msg>, ActorRef<swept::Msg>)>>> =
-            Arc::new(ArcSwap::from_pointee(None));
+        let moved: Arc<ArcSwap<Option<Followers>>> = Arc::new(ArcSwap::from_pointee(None));
         let turns = moved.clone();
         let turn: Tell = Arc::new(move |run_key, call_id| {
             if let Some((runs, _)) = turns.load().as_ref() {

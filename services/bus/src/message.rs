@@ -74,7 +74,7 @@ mod tests {
             format!("{name} inbox nobody"),
             format!("{name} inbox \0"),
             format!("{name} shutdown now"),
-            format!("nobody governance 1"),
+            "nobody governance 1".to_owned(),
             "{\"cluster\":\"x\",\"epoch\":3}".to_owned(),
         ];
         for text in texts {

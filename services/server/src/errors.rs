@@ -96,7 +96,7 @@ pub struct Refusal {
     /// What an invocation lacks; told one by one (INV-006).
     gaps: Vec<Gap>,
     /// What is wrong with a document: code, place, words; told one by one (REG-003).
-    faults: Vec<(&'static str, String, String)>,
+    faults: Box<[(&'static str, String, String)]>,
 }
 
 /// Most gaps that one status names: it travels in a header. A preflight tells them all.
@@ -114,7 +114,7 @@ impl Refusal {
             message.truncate(end);
             message.push('…');
         }
-        Self { kind, code: code.into(), message, details: BTreeMap::new(), gaps: Vec::new(), faults: Vec::new() }
+        Self { kind, code: code.into(), message, details: BTreeMap::new(), gaps: Vec::new(), faults: Box::default() }
     }
     /// The same with one more fact for machines.
     #[must_use]

@@ -10,7 +10,7 @@
 //!
 //! Invariant: what was taken is taken from a bucket that had it. Credit would let calls that wait for one bucket empty another.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::governance::target::Target;
 use crate::governance::throttle::{
@@ -56,16 +56,16 @@ struct Kept {
 #[derive(Debug, Default)]
 pub struct Queue {
     rules: Vec<BucketRule>,
-    buckets: HashMap<BucketKey, Bucket>,
+    buckets: BTreeMap<BucketKey, Bucket>,
     /// By the order of arrival.
     waiting: BTreeMap<u64, Place>,
-    arrival_of: HashMap<CallId, u64>,
+    arrival_of: BTreeMap<CallId, u64>,
     arrivals: u64,
-    kept: HashMap<CallId, Kept>,
+    kept: BTreeMap<CallId, Kept>,
     /// How many wait at each bucket.
-    waiters: HashMap<BucketKey, u64>,
+    waiters: BTreeMap<BucketKey, u64>,
     /// Tokens held for those who are first everywhere else.
-    held: HashMap<BucketKey, Micros>,
+    held: BTreeMap<BucketKey, Micros>,
     /// Whose turn has come and who was not told yet.
     called: Vec<Claimant>,
     next_ms: Option<i64>,
@@ -87,8 +87,8 @@ impl Queue {
         if self.rules == rules {
             return;
         }
-        let old: HashMap<_, _> = self.rules.iter().map(|rule| (&rule.bucket_id, rule)).collect();
-        let new: HashMap<_, _> = rules.iter().map(|rule| (&rule.bucket_id, rule)).collect();
+        let old: BTreeMap<_, _> = self.rules.iter().map(|rule| (&rule.bucket_id, rule)).collect();
+        let new: BTreeMap<_, _> = rules.iter().map(|rule| (&rule.bucket_id, rule)).collect();
         self.buckets.retain(|key, bucket| match (old.get(&key.bucket_id), new.get(&key.bucket_id)) {
             (Some(old), Some(new)) if old.per == new.per => {
                 // What has come back until now came at the old rate.
@@ -203,7 +203,7 @@ impl Queue {
 
     fn serve_now(&mut self, now_ms: i64) {
         // The buckets at which somebody before waits.
-        let mut first: HashSet<BucketKey> = HashSet::new();
+        let mut first: BTreeSet<BucketKey> = BTreeSet::new();
         let mut next: Option<i64> = None;
         self.held.clear();
         for (arrival, place) in std::mem::take(&mut self.waiting) {
@@ -264,7 +264,7 @@ impl Queue {
 
     /// A full bucket says nothing that a fresh one does not.
     fn forget_full(&mut self, now_ms: i64) {
-        let rules: HashMap<_, _> = self.rules.iter().map(|rule| (&rule.bucket_id, rule)).collect();
+        let rules: BTreeMap<_, _> = self.rules.iter().map(|rule| (&rule.bucket_id, rule)).collect();
         self.buckets.retain(|key, bucket| {
             rules.get(&key.bucket_id).is_some_and(|rule| {
                 refill(rule, bucket, now_ms);

@@ -152,19 +152,15 @@ fn check_operator(by: Operator<'_>) -> Result<(), ThrottleDenial> {
 fn check_known(rule: &BucketRule) -> Result<(), ThrottleDenial> {
     let known_tool = |text: &str| ToolId::new(text).is_ok_and(|tool| catalog::entry(&tool).is_some());
     let known_agent = |text: &str| AgentId::new(text).is_ok_and(|agent| registry::family_of(&agent).is_some());
+    let check = |kind: &'static str, named: &Option<String>, is_known: fn(&str) -> bool| match named {
+        Some(text) if !is_known(text) => Err(ThrottleDenial::UnknownTarget(kind, text.chars().take(128).collect())),
+        Some(_) | None => Ok(()),
+    };
+    check("tool", &rule.tool_id, known_tool)?;
+    check("agent", &rule.agent_id, known_agent)?;
     // Users and providers are not listed anywhere.
-    let checks: [(&'static str, &Option<String>, &dyn Fn(&str) -> bool); 4] = [
-        ("tool", &rule.tool_id, &known_tool),
-        ("agent", &rule.agent_id, &known_agent),
-        ("user", &rule.user_id, &|text| ActorId::new(text).is_ok()),
-        ("provider", &rule.provider_id, &|text| ProviderId::new(text).is_ok()),
-    ];
-    for (kind, named, is_known) in checks {
-        if let Some(text) = named.as_ref().filter(|text| !is_known(text)) {
-            return Err(ThrottleDenial::UnknownTarget(kind, text.chars().take(128).collect()));
-        }
-    }
-    Ok(())
+    check("user", &rule.user_id, |text| ActorId::new(text).is_ok())?;
+    check("provider", &rule.provider_id, |text| ProviderId::new(text).is_ok())
 }
 
 fn check_reason(reason: &str) -> Result<(), ThrottleDenial> {

@@ -175,7 +175,9 @@ async fn a_wrong_password_is_named_and_the_right_one_lets_in() {
                     assert!(!why.contains("FAKE"), "{why}");
                     break;
                 }
-                other => assert!(begun.elapsed() < PATIENCE, "{other:?}"),
+                other @ (BusStanding::Local | BusStanding::Connected | BusStanding::Cut(_)) => {
+                    assert!(begun.elapsed() < PATIENCE, "{other:?}")
+                }
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -149,13 +149,13 @@ pub(super) fn document(path: &Path) -> Result<Vec<u8>, Failure> {
     }
     let unreadable = |problem: String| Failure::usage("yaml-invalid", format!("`{}`: {problem}", path.display()));
     let text = std::str::from_utf8(&bytes).map_err(|_| unreadable("the bytes are not UTF-8".to_owned()))?;
-    let value: Value = serde_saphyr::from_str(text).map_err(|error| unreadable(first_line(&error.to_string())))?;
+    let mut documents = crate::manifest::yaml(text).map_err(unreadable)?;
+    let value = match (documents.pop(), documents.pop()) {
+        (Some(value), None) => value,
+        (None, _) => return Err(unreadable("it holds nothing".to_owned())),
+        (Some(_), Some(_)) => return Err(unreadable("it holds several documents; one is read here".to_owned())),
+    };
     serde_json::to_vec(&value).map_err(|error| unreadable(error.to_string()))
-}
-
-// The reader shows the lines around a mistake; what stands in them is not for a log.
-fn first_line(text: &str) -> String {
-    signalbox_domain::redact::redact_text(text.lines().next().unwrap_or_default()).into_owned()
 }
 
 /// A refusal with everything that is wrong, each on a line.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub(crate) use diff::differences;
-pub(crate) use read::read;
+pub(crate) use read::{read, yaml};
 
 /// What a document is about, in the order in which they are applied: what tightens comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use signalbox_domain::json::{JsonError, Limits, parse_strict};
+use signalbox_domain::redact::redact_text;
 
 use super::{Document, Kind};
 use crate::failure::Failure;
@@ -109,14 +110,18 @@ fn values(file: &Path, text: &str) -> Result<Vec<Value>, String> {
             one @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => vec![one],
         });
     }
-    // `no` and `on` are words, and a key that stands twice is refused.
+    yaml(text)?.into_iter().map(|value| parse_strict(value.to_string().as_bytes(), LIMITS).map_err(said)).collect()
+}
+
+/// The documents of a YAML text: `no` and `on` are words, and a key that stands twice is refused.
+pub(crate) fn yaml(text: &str) -> Result<Vec<Value>, String> {
     let options = serde_saphyr::options! {
         strict_booleans: true,
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error,
     };
-    let read: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?;
-    read.into_iter().map(|value| parse_strict(value.to_string().as_bytes(), LIMITS).map_err(said)).collect()
+    // The reader shows the lines around a mistake; what stands in them is not for a log.
+    let first_line = |text: String| redact_text(text.lines().next().unwrap_or_default()).into_owned();
+    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| first_line(error.to_string()))
 }
 
 fn document(value: Value, origin: &str) -> Result<Document, String> {

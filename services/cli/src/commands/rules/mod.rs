@@ -246,5 +246,5 @@ fn bytes(spec: &serde_json::Map<String, Value>) -> Result<Vec<u8>, Failure> {
 }
 
 fn now_unix_ms() -> i64 {
-    SystemClock::default().now().0
+    SystemClock.now().0
 }
