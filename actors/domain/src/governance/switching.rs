@@ -327,7 +327,11 @@ fn not_of(role: Role, scope: SwitchScope) -> SwitchDenial {
 // asked for as a time or as a length, so either may be the same.
 fn is_same(known: &KillSwitch, asked: &KillSwitch) -> bool {
     let lasts = |switch: &KillSwitch| switch.expires_at_unix_ms.map(|end| end.since(switch.armed_at_unix_ms));
-    let same_length = lasts(known) == lasts(asked);
+    // A length is asked for in whole seconds; the moment a request took on its way is no other length.
+    let same_length = match (lasts(known), lasts(asked)) {
+        (Some(known), Some(asked)) => known.abs_diff(asked) < 1_000,
+        (known, asked) => known == asked,
+    };
     let expires_at_unix_ms = if same_length { known.expires_at_unix_ms } else { asked.expires_at_unix_ms };
     *known == KillSwitch { armed_at_unix_ms: known.armed_at_unix_ms, expires_at_unix_ms, ..asked.clone() }
 }

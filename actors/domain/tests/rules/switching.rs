@@ -166,6 +166,8 @@ fn a_length_said_twice_is_the_same_expiry() {
     let state = with(armed(lasting(NOW), &ada(), &GovernanceState::default()));
     let later = NOW.plus_ms(100);
     assert!(matches!(arm(lasting(later), ada().by(), &state, later), Ok(Arming::Already(_))));
+    // The end is reckoned where the request arrives, a moment before it is judged.
+    assert!(matches!(arm(lasting(later), ada().by(), &state, later.plus_ms(3)), Ok(Arming::Already(_))));
     // Once it has expired it may be armed anew.
     let over = NOW.plus_ms(600);
     assert!(matches!(arm(lasting(over), ada().by(), &state, over), Ok(Arming::Arm(_))));

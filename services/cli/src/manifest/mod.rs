@@ -31,8 +31,12 @@ pub(crate) use read::{read, yaml};
 pub(crate) enum Kind {
     /// A kill switch that is armed.
     Switch,
+    /// A rule of token buckets.
+    Throttle,
     /// A budget.
     Budget,
+    /// What operators' own systems are told.
+    Webhook,
 }
 
 impl Kind {
@@ -40,7 +44,9 @@ impl Kind {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Switch => "switch",
+            Self::Throttle => "throttle",
             Self::Budget => "budget",
+            Self::Webhook => "webhook",
         }
     }
 
@@ -48,7 +54,9 @@ impl Kind {
     pub(crate) const fn id_field(self) -> &'static str {
         match self {
             Self::Switch => "switchId",
+            Self::Throttle => "bucketId",
             Self::Budget => "budgetId",
+            Self::Webhook => "webhookId",
         }
     }
 }

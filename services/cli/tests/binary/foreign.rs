@@ -309,7 +309,7 @@ fn writer(semver: &str, lifecycle: &str) -> Vec<u8> {
             "defaultTemperature": 0.25, "fallbackProviderId": "house", "fallbackModelId": "small"},
         "personaBinding": "lilith.scribe", "tonePolicyId": "tone.default", "groundingPolicyId": "cite-where-available",
         "auditPolicyId": "audit.full", "tenantScope": {"tenantId": "acme"},
-        "visibility": ["tenant", "creator", "customer"], "disclosureRequirements": ["ai-generated"],
+        "visibility": ["tenant"], "disclosureRequirements": ["ai-generated"],
     });
     entry.to_string().into_bytes()
 }

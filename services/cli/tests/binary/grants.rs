@@ -93,7 +93,7 @@ fn a_grant_is_issued_used_renewed_and_revoked_in_the_middle_of_a_run() {
     assert_eq!(ok(&server, &["grants", "show", "desk"])["state"], "revoked");
     refused(&server, &renew, 1, "grant-revoked");
     let acts = ok(&server, &["audit", "list", "--subject", "grant:desk-2"]);
-    let kinds: Vec<_> = acts["events"].as_array().unwrap().iter().map(|act| act["kind"].as_str().unwrap()).collect();
+    let kinds: Vec<_> = acts["acts"].as_array().unwrap().iter().map(|act| act["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["grant-renewed", "grant-revoked"]);
     assert_eq!(run(&mut server.command("verify --audit")).exit, 0);
 }

@@ -1,5 +1,6 @@
 //! Rules as files: `apply` and `export`, as they run in somebody's pipeline.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::Value;
@@ -24,6 +25,22 @@ const SWITCH: &str = "\
 kind: switch
 reason: the proxy leaks
 spec: {switchId: no-web, scope: tool, targetId: web.fetch}
+";
+
+const THROTTLE: &str = "\
+kind: throttle
+platformWide: true
+reason: fair shares
+spec: {bucketId: each-user, per: [user, tool], capacity: 20, refillPerSecond: 0.5}
+";
+
+const WEBHOOK: &str = "\
+kind: webhook
+spec:
+  webhookId: pager
+  url: https://hooks.example/pager
+  eventTypes: [run.failed, dev.signalbox.switch.armed]
+  secretIds: [pager-key]
 ";
 
 fn apply(server: &Server, folder: &Path, more: &[&str]) -> Said {
@@ -109,6 +126,43 @@ fn what_is_exported_is_applied_without_a_change_here_and_whole_elsewhere() {
     put(folder.path(), "again.yaml", &exported.out);
     assert_eq!(done(&apply(&other, &folder.path().join("again.yaml"), &["--yes"])), 0);
     assert_eq!(server.json("export").json().as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn throttles_and_webhooks_are_kept_as_files_too() {
+    let folder = TempDir::new().unwrap();
+    let (key, config) = (folder.path().join("key"), folder.path().join("signalbox.toml"));
+    put(folder.path(), "key", &format!("whsec_{}", "RkFLRS1G".repeat(4)));
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let secret = format!(
+        "[[webhookSecrets]]\nsecretId = \"pager-key\"\ntenantId = \"default\"\nfrom = {{ file = \"{}\" }}\n",
+        key.display()
+    );
+    put(folder.path(), "signalbox.toml", &secret);
+    let server = Server::over(TempDir::new().unwrap(), &["--config", config.to_str().unwrap()]);
+    put(folder.path(), "rules.yaml", &format!("{THROTTLE}---\n{WEBHOOK}"));
+    let file = folder.path().join("rules.yaml");
+    assert_eq!(done(&apply(&server, &file, &["--yes"])), 2);
+    assert_eq!(done(&apply(&server, &file, &["--yes"])), 0, "the long name of an event is its short one");
+    let throttle = server.json("throttles show each-user").json();
+    assert_eq!(throttle["throttle"]["refillPerSecond"].to_string(), "0.5", "{throttle}");
+    put(folder.path(), "rules.yaml", &format!("{}---\n{WEBHOOK}  enabled: false\n", THROTTLE.replace("20", "30")));
+    let dry = apply(&server, &file, &["--dry-run"]);
+    assert_eq!(done(&dry), 2);
+    assert_eq!(changes(&dry)[0]["before"]["capacity"], 20, "{dry:?}");
+    assert_eq!(done(&apply(&server, &file, &["--yes"])), 2);
+    let exported = folder.path().join("exported.yaml");
+    put(folder.path(), "exported.yaml", &run(&mut server.command("export")).out);
+    assert_eq!(done(&apply(&server, &exported, &["--yes"])), 0);
+    for (bad, code) in [
+        (THROTTLE.replace("capacity: 20", "capacity: 0.5"), "apply-refused"),
+        (THROTTLE.replace("capacity: 20", "capacity: -1"), "apply-refused"),
+        (THROTTLE.replace("[user, tool]", "[weather]"), "apply-refused"),
+        (WEBHOOK.replace("url:", "uri:"), "apply-refused"),
+    ] {
+        put(folder.path(), "rules.yaml", &bad);
+        assert_eq!(apply(&server, &file, &["--yes"]).code(), code, "{bad}");
+    }
 }
 
 #[test]

@@ -291,7 +291,9 @@ fn a_ping_an_old_key_and_a_replay_serve_whoever_changes_a_receiver_over() {
     refused(&server, &["webhooks", "replay", "w", "--delivery", &none, "--reason", "x"], 1, "nothing-to-replay");
     refused(&server, &["webhooks", "replay", "w", "--delivery", "evt_1", "--reason", "x"], 1, "event-id-invalid");
     let acts = ok(&server, &["audit", "list"]);
-    let kinds: Vec<_> = acts["acts"].as_array().unwrap().iter().map(|act| act["kind"].as_str().unwrap()).collect();
+    let kinds = acts["acts"].as_array().unwrap().iter().map(|act| act["kind"].as_str().unwrap());
+    // What the configuration file has set is told of too.
+    let kinds: Vec<_> = kinds.filter(|kind| kind.starts_with("webhook-")).collect();
     assert_eq!(kinds, ["webhook-put", "webhook-put", "webhook-replayed", "webhook-replayed"]);
     let removed = ok(&server, &["webhooks", "remove", "w", "--reason", "over"]);
     assert_eq!(removed["webhook"]["webhookId"], "w");

@@ -34,12 +34,7 @@ pub(super) async fn in_force(client: &mut Governance) -> Result<Vec<Document>, F
     let budgets = client.list_budgets(timed(v1::ListBudgetsRequest {})).await?.into_inner().budgets;
     budgets
         .iter()
-        .map(|budget| {
-            let Value::Object(spec) = rule(budget)? else {
-                return Err(Failure::new("answer-invalid", "the server sent a budget that is no object"));
-            };
-            Ok(super::of_server(Kind::Budget, &budget.tenant_id, spec))
-        })
+        .map(|budget| super::of_server(Kind::Budget, &budget.tenant_id, super::object(rule(budget)?)?))
         .collect()
 }
 
@@ -54,6 +49,5 @@ fn request(document: &Document) -> Result<v1::PutBudgetRequest, Failure> {
 }
 
 fn rule(budget: &v1::Budget) -> Result<Value, Failure> {
-    serde_json::from_slice(&budget.budget_json)
-        .map_err(|error| Failure::new("answer-invalid", format!("the server sent a budget that is not JSON: {error}")))
+    super::answered(&budget.budget_json).map(super::without_tenant)
 }

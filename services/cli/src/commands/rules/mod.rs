@@ -2,6 +2,8 @@
 
 mod budgets;
 mod switches;
+mod throttles;
+mod webhooks;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use signalbox_ports::clock::{Clock as _, SystemClock};
 
-use crate::client::{Connection, Governance};
+use crate::client::{Connection, Governance, Webhooks};
 use crate::confirm::{ConfirmArgs, confirm};
 use crate::failure::{Exit, Failure};
 use crate::manifest::{self, Document, Kind, differences};
@@ -47,11 +49,12 @@ pub(crate) struct ExportArgs {
 /// The services that rules are managed by.
 struct Services {
     governance: Governance,
+    webhooks: Webhooks,
 }
 
 impl Services {
     async fn open(server: &Connection) -> Result<Self, Failure> {
-        Ok(Self { governance: server.governance().await? })
+        Ok(Self { governance: server.governance().await?, webhooks: server.webhooks().await? })
     }
 }
 
@@ -178,14 +181,18 @@ fn tell(changes: &[Planned], same: &[Planned], dry_run: bool, out: &mut Out) -> 
 async fn plan(services: &mut Services, document: Document) -> Result<Planned, Failure> {
     match document.kind {
         Kind::Switch => switches::plan(&mut services.governance, document).await,
+        Kind::Throttle => throttles::plan(&mut services.governance, document).await,
         Kind::Budget => budgets::plan(&mut services.governance, document).await,
+        Kind::Webhook => webhooks::plan(&mut services.webhooks, document).await,
     }
 }
 
 async fn carry_out(services: &mut Services, planned: &Planned) -> Result<(), Failure> {
     match planned.document.kind {
         Kind::Switch => switches::carry_out(&mut services.governance, planned).await,
+        Kind::Throttle => throttles::carry_out(&mut services.governance, planned).await,
         Kind::Budget => budgets::carry_out(&mut services.governance, planned).await,
+        Kind::Webhook => webhooks::carry_out(&mut services.webhooks, planned).await,
     }
 }
 
@@ -193,7 +200,9 @@ async fn carry_out(services: &mut Services, planned: &Planned) -> Result<(), Fai
 pub(crate) async fn export(server: &Connection, args: ExportArgs, out: &mut Out) -> Result<(), Failure> {
     let services = &mut Services::open(server).await?;
     let mut documents = switches::in_force(&mut services.governance).await?;
+    documents.extend(throttles::in_force(&mut services.governance).await?);
     documents.extend(budgets::in_force(&mut services.governance).await?);
+    documents.extend(webhooks::in_force(&mut services.webhooks).await?);
     documents.sort_by(|a, b| (a.kind, a.id()).cmp(&(b.kind, b.id())));
     if let Some(folder) = &args.to {
         return write(folder, &documents, out);
@@ -236,9 +245,32 @@ fn write(folder: &Path, documents: &[Document], out: &mut Out) -> Result<(), Fai
 }
 
 /// A rule of the server as a document.
-fn of_server(kind: Kind, tenant: &str, spec: serde_json::Map<String, Value>) -> Document {
+fn of_server(kind: Kind, tenant: &str, spec: serde_json::Map<String, Value>) -> Result<Document, Failure> {
     let tenant = (!tenant.is_empty()).then(|| tenant.to_owned());
-    Document { kind, platform_wide: tenant.is_none(), tenant, reason: None, spec, origin: "the server".to_owned() }
+    Ok(Document { kind, platform_wide: tenant.is_none(), tenant, reason: None, spec, origin: "the server".to_owned() })
+}
+
+/// A rule the server sent as JSON.
+fn answered(json: &[u8]) -> Result<Value, Failure> {
+    serde_json::from_slice(json)
+        .map_err(|error| Failure::new("answer-invalid", format!("the server sent a rule that is not JSON: {error}")))
+}
+
+fn object(rule: Value) -> Result<serde_json::Map<String, Value>, Failure> {
+    match rule {
+        Value::Object(members) => Ok(members),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(Failure::new("answer-invalid", "the server sent a rule that is no object"))
+        }
+    }
+}
+
+/// Whose rule it is stands in the document, not in the rule.
+fn without_tenant(mut rule: Value) -> Value {
+    if let Value::Object(members) = &mut rule {
+        members.remove("tenantId");
+    }
+    rule
 }
 
 fn bytes(spec: &serde_json::Map<String, Value>) -> Result<Vec<u8>, Failure> {

@@ -58,17 +58,13 @@ pub(super) async fn carry_out(client: &mut Governance, planned: &Planned) -> Res
 /// The switches that are armed.
 pub(super) async fn in_force(client: &mut Governance) -> Result<Vec<Document>, Failure> {
     let armed = client.list_switches(timed(v1::ListSwitchesRequest { all: false })).await?.into_inner().switches;
-    Ok(armed
+    armed
         .iter()
         .map(|armed| {
-            let spec = match rule(armed) {
-                Value::Object(spec) => spec,
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
-            };
-            let document = super::of_server(Kind::Switch, &armed.tenant_id, spec);
-            Document { reason: Some(armed.reason.clone()), ..document }
+            let document = super::of_server(Kind::Switch, &armed.tenant_id, super::object(rule(armed))?)?;
+            Ok(Document { reason: Some(armed.reason.clone()), ..document })
         })
-        .collect())
+        .collect()
 }
 
 fn request(document: &Document) -> Result<v1::ArmSwitchRequest, Failure> {
