@@ -94,25 +94,55 @@ fn words(stage: &Stage, took_ms: u64) -> String {
 }
 
 fn bars(stages: &[Stage]) -> Form {
-    // The message takes what is left of the line and is cut there; on a narrow screen the bar gives it its place.
     let narrow = terminal_size::terminal_size_of(std::io::stderr()).is_some_and(|(width, _)| width.0 < BAR_COLUMNS_MIN);
-    let template = match (narrow, colour_on(Stream::Err)) {
-        (true, true) => "{prefix:<16.16} {spinner:.cyan} {wide_msg}",
-        (true, false) => "{prefix:<16.16} {spinner} {wide_msg}",
-        (false, true) => "{prefix:<18} {spinner:.cyan} [{bar:20.cyan}] {pos:>3}/{len:<3} {wide_msg}",
-        (false, false) => "{prefix:<18} {spinner} [{bar:20}] {pos:>3}/{len:<3} {wide_msg}",
+    Form::Bars(bars_on(&MultiProgress::new(), stages, narrow, colour_on(Stream::Err)))
+}
+
+fn bars_on(screen: &MultiProgress, stages: &[Stage], narrow: bool, colour: bool) -> Vec<ProgressBar> {
+    // The message takes what is left of the line and is cut there; on a narrow screen the bar gives it its place.
+    let template = match (narrow, colour) {
+        (true, true) => "{prefix:<16!} {spinner:.cyan} {wide_msg}",
+        (true, false) => "{prefix:<16!} {spinner} {wide_msg}",
+        (false, true) => "{prefix:<18!} {spinner:.cyan} [{bar:20.cyan}] {pos:>3}/{len:<3} {wide_msg}",
+        (false, false) => "{prefix:<18!} {spinner} [{bar:20}] {pos:>3}/{len:<3} {wide_msg}",
     };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let style = style.progress_chars("=> ");
-    let all = MultiProgress::new();
-    let bars = stages
+    stages
         .iter()
         .map(|stage| {
-            let bar = all.add(ProgressBar::new(stage.steps as u64).with_style(style.clone()));
+            let bar = screen.add(ProgressBar::new(stage.steps as u64).with_style(style.clone()));
             bar.set_prefix(stage.name.clone());
             bar.set_message("waiting");
             bar
         })
-        .collect();
-    Form::Bars(bars)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::{InMemoryTerm, ProgressDrawTarget, TermLike as _};
+
+    use super::*;
+
+    #[test]
+    fn bars_keep_to_their_lines_on_a_screen_of_any_width() {
+        let stage = |name: &str| Stage { name: name.to_owned(), steps: 3, over: 1, state: StageState::Working };
+        let stages = [stage("verify_citations_of_the_pack"), stage("edit")];
+        for columns in [20, 40, 71, 72, 120] {
+            let screen = InMemoryTerm::new(10, columns);
+            let all = MultiProgress::with_draw_target(ProgressDrawTarget::term_like(Box::new(screen.clone())));
+            let bars = bars_on(&all, &stages, columns < BAR_COLUMNS_MIN, false);
+            for bar in &bars {
+                bar.set_position(1);
+                bar.set_message("a tool says something that is longer than any screen is wide ".repeat(3));
+                bar.tick();
+            }
+            let shown = screen.contents();
+            assert_eq!(shown.lines().count(), 2, "{columns}: {shown}");
+            assert!(shown.lines().all(|line| line.chars().count() <= usize::from(columns)), "{columns}: {shown}");
+            assert!(shown.contains("verify_citations"), "{columns}: {shown}");
+            assert_eq!(screen.width(), columns);
+        }
+    }
 }

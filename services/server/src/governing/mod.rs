@@ -4,7 +4,7 @@ pub(crate) mod api;
 mod convert;
 mod grants;
 pub(crate) mod read;
-mod throttles;
+pub(crate) mod throttles;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -93,7 +93,7 @@ pub(crate) fn text(field: &str, text: String) -> Result<String, Refusal> {
 }
 
 /// A budget that is wanted.
-pub(super) fn wish(request: v1::PutBudgetRequest) -> Result<PutBudget, Refusal> {
+pub(crate) fn wish(request: v1::PutBudgetRequest) -> Result<PutBudget, Refusal> {
     let limits = Limits { bytes_max: BUDGET_BYTES_MAX, ..Limits::DEFAULT };
     let value = json::parse_strict(&request.budget_json, limits)
         .map_err(|error| bad(error.code(), "budget_json", error.to_string()))?;

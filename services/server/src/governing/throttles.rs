@@ -58,7 +58,7 @@ impl Governing {
     }
 }
 
-fn wish(request: v1::SetThrottleRequest) -> Result<SetThrottle, Refusal> {
+pub(crate) fn wish(request: v1::SetThrottleRequest) -> Result<SetThrottle, Refusal> {
     let limits = Limits { bytes_max: RULE_BYTES_MAX, ..Limits::DEFAULT };
     let value = json::parse_strict(&request.rule_json, limits)
         .map_err(|error| bad(error.code(), "rule_json", error.to_string()))?;

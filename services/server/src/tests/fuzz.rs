@@ -4,14 +4,16 @@ use prost::Message as _;
 use signalbox_domain::dashboard::{DashboardCursor, DashboardFilter};
 use signalbox_domain::ids::TenantId;
 use signalbox_domain::run::status::RunStatus;
-use signalbox_domain::time::UnixMicros;
+use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_proto::v1::{self, control_run_request::Control};
 use signalbox_tests::fuzz::{Target, drive_over};
 use uuid::Uuid;
 
 use crate::api::Whose;
+use crate::errors::Refusal;
+use crate::governing::{read, throttles};
 use crate::listing::Listing;
-use crate::{page, validate};
+use crate::{page, validate, webhooks};
 
 /// What a token of a list of running runs depends on.
 fn running() -> String {
@@ -139,4 +141,106 @@ fn a_request_for_a_list_of_any_bytes_is_a_filter_or_refused() {
     };
     let seeds = ["", "50 % of it", "a\0b"].map(|text| request(text).encode_to_vec());
     drive_over(Target { name: "list-runs-request", run, weight: 1 }, seeds.into());
+}
+
+/// A refusal that a client can be told: with a code, and not as long as what was sent.
+fn tellable(refusal: &Refusal) {
+    assert!(!refusal.code().is_empty() && format!("{refusal:?}").len() < 3_000, "{refusal:?}");
+}
+
+#[test]
+fn a_preflight_of_any_bytes_is_read_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::PreflightRunRequest::decode(bytes) else { return };
+        if let Err(refusal) = validate::submission(&request.submission_json) {
+            tellable(&refusal);
+        }
+    }
+    let submission =
+        br#"{"rootAgentId":"ref.research","plan":[{"stepId":"a","kind":"wait","seconds":1}],"mode":"deep"}"#;
+    let seeds = [submission.as_slice(), b"{"]
+        .map(|json| v1::PreflightRunRequest { submission_json: json.to_vec().into() }.encode_to_vec());
+    drive_over(Target { name: "preflight-run-request", run, weight: 1 }, seeds.into());
+}
+
+#[test]
+fn a_switch_of_any_bytes_is_an_order_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::ArmSwitchRequest::decode(bytes) else { return };
+        if let Err(refusal) = read::order(request, Uuid::from_u128(7), UnixMs(1)) {
+            tellable(&refusal);
+        }
+    }
+    let whole = v1::ArmSwitchRequest {
+        switch_id: "s".into(),
+        tenant_id: "acme".into(),
+        scope: v1::SwitchScope::Tool.into(),
+        target_id: "web.fetch".into(),
+        reason: "why\0".into(),
+        user_visible_status_copy: "paused".into(),
+        safe_degradation_mode_id: "read-only".into(),
+        expiry: Some(v1::arm_switch_request::Expiry::ExpiresAfterSeconds(u64::MAX)),
+        ..Default::default()
+    };
+    let wide = v1::ArmSwitchRequest { platform_wide: true, ..whole.clone() };
+    drive_over(
+        Target { name: "arm-switch-request", run, weight: 1 },
+        vec![whole.encode_to_vec(), wide.encode_to_vec()],
+    );
+}
+
+#[test]
+fn a_budget_of_any_bytes_is_a_wish_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::PutBudgetRequest::decode(bytes) else { return };
+        if let Err(refusal) = read::wish(request) {
+            tellable(&refusal);
+        }
+    }
+    let rule = br#"{"budgetId":"b","scope":"tenant","scopeKey":"acme","category":"cost-units","limit":500.5,
+        "calendar":{"unit":"day","timeZone":"Europe/Berlin"},"graceRatio":1.1,"graceSeconds":60,"onExceeded":"pause"}"#;
+    let seeds = [rule.as_slice(), b"{\"budgetId\":\"b\",\"budgetId\":\"c\"}"].map(|json| {
+        v1::PutBudgetRequest { budget_json: json.to_vec().into(), reason: "x".into(), ..Default::default() }
+            .encode_to_vec()
+    });
+    drive_over(Target { name: "put-budget-request", run, weight: 1 }, seeds.into());
+}
+
+#[test]
+fn a_throttle_of_any_bytes_is_a_wish_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::SetThrottleRequest::decode(bytes) else { return };
+        if let Err(refusal) = throttles::wish(request) {
+            tellable(&refusal);
+        }
+    }
+    let rule = br#"{"bucketId":"b","per":["user","tool"],"toolId":"web.fetch","capacity":20,"refillPerSecond":0.5}"#;
+    let seeds = [rule.as_slice(), b"{\"capacity\":1e300}"].map(|json| {
+        v1::SetThrottleRequest { rule_json: json.to_vec().into(), reason: "x".into(), ..Default::default() }
+            .encode_to_vec()
+    });
+    drive_over(Target { name: "set-throttle-request", run, weight: 1 }, seeds.into());
+}
+
+#[test]
+fn a_webhook_of_any_bytes_is_a_wish_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::PutWebhookRequest::decode(bytes) else { return };
+        if let Err(refusal) = webhooks::wish(request) {
+            tellable(&refusal);
+        }
+    }
+    let request = |url: &str| v1::PutWebhookRequest {
+        webhook_id: "w".into(),
+        url: url.into(),
+        event_types: vec!["run.failed".into(), "dev.signalbox.switch.armed".into()],
+        secret_ids: vec!["key".into()],
+        reason: "x".into(),
+        ..Default::default()
+    };
+    let seeds = ["https://hooks.example/", "https://ann@10.0.0.1:99999/#x", "http://[::1]/"];
+    drive_over(
+        Target { name: "put-webhook-request", run, weight: 1 },
+        seeds.map(|url| request(url).encode_to_vec()).into(),
+    );
 }

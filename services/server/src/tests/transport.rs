@@ -6,6 +6,7 @@ use std::time::Duration;
 use prost::Message;
 use signalbox_domain::identity::Visibility;
 use signalbox_proto::v1;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tonic::{Code, Request, Status};
@@ -154,4 +155,29 @@ async fn health_follows_what_the_node_says_of_itself_for_the_server_and_for_the_
     assert_eq!(health.check(HealthCheckRequest::default()).await.unwrap().into_inner().status, 2);
     fixture.node.ready(true);
     assert_eq!(followed.message().await.unwrap().unwrap().status, 1);
+}
+
+/// The clock is paused, and goes on by itself while nothing else does: the wait costs no time.
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_other_end_says_nothing_any_more_is_closed() {
+    const PING: u8 = 6;
+    let fixture = fixture().await;
+    let mut stream = TcpStream::connect(fixture.address).await.unwrap();
+    // The preface and empty settings, and from then on not a word: as a machine that was switched off.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let began = tokio::time::Instant::now();
+    let mut pinged = None;
+    loop {
+        let mut head = [0; 9];
+        if stream.read_exact(&mut head).await.is_err() {
+            break;
+        }
+        let mut body = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        stream.read_exact(&mut body).await.unwrap();
+        if head[3] == PING {
+            pinged.get_or_insert(began.elapsed());
+        }
+    }
+    assert!(pinged.is_some_and(|after| after >= Duration::from_secs(30)), "{pinged:?}");
+    assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
 }

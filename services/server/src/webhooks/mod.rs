@@ -25,7 +25,7 @@ pub(crate) struct Webhooks {
 }
 
 /// A webhook that is wanted.
-fn wish(request: v1::PutWebhookRequest) -> Result<PutWebhook, Refusal> {
+pub(crate) fn wish(request: v1::PutWebhookRequest) -> Result<PutWebhook, Refusal> {
     let v1::PutWebhookRequest { webhook_id, tenant_id, platform_wide, url, event_types, secret_ids, .. } = request;
     let webhook_id = validate::id("webhook_id", &webhook_id)?;
     if url.is_empty() {
