@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Throttle,
     /// A budget.
     Budget,
+    /// A shared grant.
+    Grant,
     /// What operators' own systems are told.
     Webhook,
 }
@@ -46,6 +48,7 @@ impl Kind {
             Self::Switch => "switch",
             Self::Throttle => "throttle",
             Self::Budget => "budget",
+            Self::Grant => "grant",
             Self::Webhook => "webhook",
         }
     }
@@ -56,6 +59,7 @@ impl Kind {
             Self::Switch => "switchId",
             Self::Throttle => "bucketId",
             Self::Budget => "budgetId",
+            Self::Grant => "grantId",
             Self::Webhook => "webhookId",
         }
     }

@@ -129,6 +129,46 @@ fn what_is_exported_is_applied_without_a_change_here_and_whole_elsewhere() {
 }
 
 #[test]
+fn a_grant_is_issued_by_a_file_and_neither_changed_nor_brought_back() {
+    const GRANT: &str = "\
+kind: grant
+reason: the press desk
+spec:
+  grantId: press
+  scope: per-tenant
+  toolId: web.fetch
+  constraints: {hosts: ['*.example.org'], maxCalls: 20}
+  expiresAtUnixMs: EXPIRES
+";
+    let server = Server::start();
+    let folder = TempDir::new().unwrap();
+    let soon = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() + 3_600_000;
+    let grant = GRANT.replace("EXPIRES", &soon.to_string());
+    put(folder.path(), "grant.yaml", &grant);
+    let file = folder.path().join("grant.yaml");
+    assert_eq!(done(&apply(&server, &file, &["--dry-run"])), 1);
+    assert_eq!(server.json("grants list").json()["grants"], serde_json::json!([]));
+    assert_eq!(done(&apply(&server, &file, &["--yes"])), 1);
+    assert_eq!(done(&apply(&server, &file, &["--yes"])), 0);
+    assert_eq!(server.json("grants show press").json()["state"], "live");
+    let exported = folder.path().join("exported.yaml");
+    put(folder.path(), "exported.yaml", &run(&mut server.command("export")).out);
+    assert_eq!(done(&apply(&server, &exported, &["--yes"])), 0);
+    assert_eq!(done(&apply(&Server::start(), &exported, &["--yes"])), 1, "it can be issued elsewhere");
+    put(folder.path(), "grant.yaml", &grant.replace("maxCalls: 20", "maxCalls: 30"));
+    let changed = apply(&server, &file, &["--yes"]);
+    assert!(changed.code() == "apply-refused" && changed.err.contains("grant-id-conflict"), "{changed:?}");
+    put(folder.path(), "grant.yaml", &grant.replace("spec:", "platformWide: true\nspec:"));
+    assert!(apply(&server, &file, &["--yes"]).err.contains("grant-invalid"));
+    put(folder.path(), "grant.yaml", &grant);
+    assert_eq!(server.json("grants revoke press --reason closed").exit, 0);
+    assert_eq!(done(&apply(&server, &file, &["--yes"])), 0);
+    assert_eq!(server.json("grants show press").json()["state"], "revoked");
+    put(folder.path(), "grant.yaml", &grant.replace("press", "old").replace(&soon.to_string(), "1000"));
+    assert_eq!(done(&apply(&server, &file, &["--yes"])), 0);
+}
+
+#[test]
 fn throttles_and_webhooks_are_kept_as_files_too() {
     let folder = TempDir::new().unwrap();
     let (key, config) = (folder.path().join("key"), folder.path().join("signalbox.toml"));

@@ -1,6 +1,7 @@
 //! `apply` and `export`: rules as files. Applying creates and changes; it never disarms, revokes, retires or removes.
 
 mod budgets;
+mod grants;
 mod switches;
 mod throttles;
 mod webhooks;
@@ -183,6 +184,7 @@ async fn plan(services: &mut Services, document: Document) -> Result<Planned, Fa
         Kind::Switch => switches::plan(&mut services.governance, document).await,
         Kind::Throttle => throttles::plan(&mut services.governance, document).await,
         Kind::Budget => budgets::plan(&mut services.governance, document).await,
+        Kind::Grant => grants::plan(&mut services.governance, document).await,
         Kind::Webhook => webhooks::plan(&mut services.webhooks, document).await,
     }
 }
@@ -192,6 +194,7 @@ async fn carry_out(services: &mut Services, planned: &Planned) -> Result<(), Fai
         Kind::Switch => switches::carry_out(&mut services.governance, planned).await,
         Kind::Throttle => throttles::carry_out(&mut services.governance, planned).await,
         Kind::Budget => budgets::carry_out(&mut services.governance, planned).await,
+        Kind::Grant => grants::carry_out(&mut services.governance, planned).await,
         Kind::Webhook => webhooks::carry_out(&mut services.webhooks, planned).await,
     }
 }
@@ -202,6 +205,7 @@ pub(crate) async fn export(server: &Connection, args: ExportArgs, out: &mut Out)
     let mut documents = switches::in_force(&mut services.governance).await?;
     documents.extend(throttles::in_force(&mut services.governance).await?);
     documents.extend(budgets::in_force(&mut services.governance).await?);
+    documents.extend(grants::in_force(&mut services.governance).await?);
     documents.extend(webhooks::in_force(&mut services.webhooks).await?);
     documents.sort_by(|a, b| (a.kind, a.id()).cmp(&(b.kind, b.id())));
     if let Some(folder) = &args.to {
