@@ -214,6 +214,30 @@ fn put<T: Clone>(known: &mut Vec<T>, new: &T, is_same: impl Fn(&T) -> bool) {
     }
 }
 
+impl GovernanceChange {
+    /// The webhook whose deliveries the change concerns, and the webhook as it is from then on; `None` in it: it is removed.
+    pub fn of_webhook(&self) -> Option<(&WebhookId, Option<&Webhook>)> {
+        match self {
+            Self::WebhookPut(webhook) => Some((&webhook.webhook_id, Some(webhook))),
+            Self::WebhookRemoved { webhook_id } => Some((webhook_id, None)),
+            Self::SwitchArmed(_)
+            | Self::SwitchDisarmed { .. }
+            | Self::GrantIssued(_)
+            | Self::GrantRevoked { .. }
+            | Self::ThrottlesSet(_)
+            | Self::RolloutSet { .. }
+            | Self::AgentPublished(_)
+            | Self::AgentMoved(_)
+            | Self::ExecutorRegistered(_)
+            | Self::ExecutorRetired { .. }
+            | Self::ThrottleSet(_)
+            | Self::ThrottleRemoved { .. }
+            | Self::BudgetOpened(_)
+            | Self::SwitchDisarmProposed(_) => None,
+        }
+    }
+}
+
 /// True if the change could alter what the gate says to a call with this target. When in doubt it says yes: the gate
 /// is asked again, and that costs nothing but time.
 pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {

@@ -55,24 +55,7 @@ pub(super) async fn tell_act(conn: &mut PgConnection, act: &AuditEvent) -> Resul
 
 /// What a governance change means for deliveries: what is written from now on, what is given up, and what goes.
 pub(super) async fn follow(conn: &mut PgConnection, change: &GovernanceChange) -> Result<(), Problem> {
-    let (id, put) = match change {
-        GovernanceChange::WebhookPut(webhook) => (&webhook.webhook_id, Some(webhook)),
-        GovernanceChange::WebhookRemoved { webhook_id } => (webhook_id, None),
-        GovernanceChange::SwitchArmed(_)
-        | GovernanceChange::SwitchDisarmed { .. }
-        | GovernanceChange::GrantIssued(_)
-        | GovernanceChange::GrantRevoked { .. }
-        | GovernanceChange::ThrottlesSet(_)
-        | GovernanceChange::RolloutSet { .. }
-        | GovernanceChange::AgentPublished(_)
-        | GovernanceChange::AgentMoved(_)
-        | GovernanceChange::ExecutorRegistered(_)
-        | GovernanceChange::ExecutorRetired { .. }
-        | GovernanceChange::ThrottleSet(_)
-        | GovernanceChange::ThrottleRemoved { .. }
-        | GovernanceChange::BudgetOpened(_)
-        | GovernanceChange::SwitchDisarmProposed(_) => return Ok(()),
-    };
+    let Some((id, put)) = change.of_webhook() else { return Ok(()) };
     let mut statements = vec!["DELETE FROM webhook_wants WHERE webhook_id = $1"];
     match put {
         Some(webhook) => {
