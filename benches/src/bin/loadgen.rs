@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use signalbox_benches::load::options::Options;
-use signalbox_benches::load::{Failure, bare, crash, executor, figures, measure, park, switch};
+use signalbox_benches::load::{Failure, bare, contender, crash, executor, figures, measure, park, switch, tool};
 
 fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -31,7 +31,9 @@ async fn run() -> Result<(), Failure> {
     match command.as_deref() {
         None => line(&measure::governed(&options).await?),
         Some("bare") => line(&bare::bare(&options).await?),
-        Some("executor") => executor::serve(options.payload).await,
+        Some("executor") => executor::serve(&options).await,
+        Some("tool") => tool::serve(options.payload).await,
+        Some("contender") => line(&contender::contender(&options).await?),
         Some("crash") => line(&crash::crash(&options).await?),
         Some("kill-switch") => line(&switch::kill_switch(&options).await?),
         Some("park") => line(&park::park(&options).await?),

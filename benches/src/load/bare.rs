@@ -38,7 +38,7 @@ struct Row {
 
 /// Measures it. This process is the loop; its CPU stands where the node's stands in a governed measurement.
 pub async fn bare(options: &Options) -> Result<Value, Failure> {
-    let executor = Process::executor(options.payload)?;
+    let executor = Process::executor(options)?;
     let folder = tempfile::Builder::new().prefix("signalbox-loadgen-").tempdir_in(&options.data)?;
     let connection = open(&folder.path().join("bare.db"))?;
     let (rows, waiting) = mpsc::channel(BATCH_MAX);

@@ -25,10 +25,11 @@ impl Used {
         Ok(Self { cpu_s: cpu_s(pid, false)?, written: written(pid), rss: rss(pid) })
     }
 
-    /// Reads the counters of a PostgreSQL: its postmaster with the children that have ended, and those that live.
-    pub fn by_postgres(postmaster: u32) -> Result<Self, Failure> {
-        let mut used = Self { cpu_s: cpu_s(postmaster, true)?, written: written(postmaster), rss: rss(postmaster) };
-        for child in children(postmaster) {
+    /// Reads the counters of a process with its children, those that have ended and those that live: a PostgreSQL by its
+    /// postmaster.
+    pub fn by_family(parent: u32) -> Result<Self, Failure> {
+        let mut used = Self { cpu_s: cpu_s(parent, true)?, written: written(parent), rss: rss(parent) };
+        for child in children(parent) {
             // One that has just ended is counted by its parent.
             used.cpu_s += cpu_s(child, false).unwrap_or_default();
             used.written += written(child);

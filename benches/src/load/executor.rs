@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures::stream::{Iter, iter};
 use serde_json::{Value, json};
 use signalbox_proto::v1;
@@ -18,6 +19,8 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 use super::Failure;
+use super::options::Options;
+use super::tool::padded;
 
 /// What it serves: a tool that no bundled executor has.
 pub const TOOL: &str = "calendar.read";
@@ -29,8 +32,29 @@ struct NoOp {
     answer: v1::ToolResult,
     /// How long it works on a call.
     takes: Duration,
+    /// What it calls meanwhile, if anything: in a comparison the work of a step is one HTTP request.
+    tool: Option<Tool>,
     /// Where calls are written down, if they are.
     books: Option<Arc<Mutex<Noted>>>,
+}
+
+/// An HTTP server that every contender of a comparison asks.
+#[derive(Debug, Clone)]
+struct Tool {
+    client: reqwest::Client,
+    uri: String,
+}
+
+impl Tool {
+    fn at(uri: String) -> Result<Self, Failure> {
+        let client = reqwest::Client::builder().tcp_nodelay(true).pool_max_idle_per_host(1_024).build()?;
+        Ok(Self { client, uri })
+    }
+
+    async fn call(&self, call_id: &str) -> Result<Bytes, reqwest::Error> {
+        let answer = self.client.get(format!("{}/call/{call_id}/0", self.uri)).send().await?;
+        answer.error_for_status()?.bytes().await
+    }
 }
 
 /// Which calls came in how often, and when the last one did.
@@ -57,15 +81,21 @@ impl ToolExecutor for NoOp {
     }
 
     async fn execute(&self, request: Request<v1::ExecuteRequest>) -> Result<Response<Answers>, Status> {
+        let call_id = request.into_inner().call_id;
+        let mut answer = self.answer.clone();
+        if let Some(tool) = &self.tool {
+            let asked = tool.call(&call_id).await;
+            answer.output_json = asked.map_err(|error| Status::internal(format!("the tool: {error}")))?;
+        }
         if let Some(books) = &self.books {
             let mut books = books.lock().unwrap_or_else(PoisonError::into_inner);
-            *books.times.entry(request.into_inner().call_id).or_default() += 1;
+            *books.times.entry(call_id).or_default() += 1;
             books.last = Some(Instant::now());
         }
         if !self.takes.is_zero() {
             tokio::time::sleep(self.takes).await;
         }
-        let answer = v1::ExecuteResponse { event: Some(Event::Result(self.answer.clone())) };
+        let answer = v1::ExecuteResponse { event: Some(Event::Result(answer)) };
         Ok(Response::new(iter(vec![Ok(answer)])))
     }
 
@@ -80,20 +110,19 @@ impl ToolExecutor for NoOp {
 }
 
 /// Serves until the process ends; prints its address first.
-pub async fn serve(payload: usize) -> Result<(), Failure> {
+pub async fn serve(options: &Options) -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let mut out = std::io::stdout();
     writeln!(out, "{}", json!({ "listen": listener.local_addr()? }))?;
     out.flush()?;
-    serve_on(listener, NoOp { answer: answer(payload), takes: Duration::ZERO, books: None }).await
+    let tool = options.tool.clone().map(Tool::at).transpose()?;
+    serve_on(listener, NoOp { answer: answer(options.payload), takes: Duration::ZERO, tool, books: None }).await
 }
 
 fn answer(payload: usize) -> v1::ToolResult {
-    let frame = json!({ "pad": "" }).to_string().len();
-    let output = json!({ "pad": "x".repeat(payload.saturating_sub(frame)) });
     v1::ToolResult {
         outcome: Outcome::Ok.into(),
-        output_json: output.to_string().into_bytes().into(),
+        output_json: padded(payload).into_bytes().into(),
         ..v1::ToolResult::default()
     }
 }
@@ -131,9 +160,12 @@ impl Process {
     }
 
     /// Starts the executor.
-    pub fn executor(payload: usize) -> Result<Self, Failure> {
+    pub fn executor(options: &Options) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["executor", "--payload", &payload.to_string()]);
+        command.args(["executor", "--payload", &options.payload.to_string()]);
+        if let Some(tool) = &options.tool {
+            command.args(["--tool", tool]);
+        }
         Self::start(command)
     }
 }
@@ -166,7 +198,7 @@ impl Books {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let uri = format!("http://{}", listener.local_addr()?);
         let calls = Arc::<Mutex<Noted>>::default();
-        let executor = NoOp { answer: answer(payload), takes, books: Some(calls.clone()) };
+        let executor = NoOp { answer: answer(payload), takes, tool: None, books: Some(calls.clone()) };
         tokio::spawn(serve_on(listener, executor));
         Ok(Self { uri, calls })
     }

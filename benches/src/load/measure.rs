@@ -42,7 +42,7 @@ impl Parts {
             at: Instant::now(),
             node: Used::by(self.node)?,
             executor: Used::by(self.executor)?,
-            database: self.postmaster.map(Used::by_postgres).transpose()?.unwrap_or_default(),
+            database: self.postmaster.map(Used::by_family).transpose()?.unwrap_or_default(),
             calls: progress.calls.load(Ordering::Relaxed),
             runs: progress.runs.load(Ordering::Relaxed),
             appends: progress.appends.load(Ordering::Relaxed),
@@ -53,7 +53,7 @@ impl Parts {
 
 /// Measures governed calls.
 pub async fn governed(options: &Options) -> Result<Value, Failure> {
-    let executor = Process::executor(options.payload)?;
+    let executor = Process::executor(options)?;
     let node = Node::start(options, &executor.uri)?;
     let postmaster = options.store.as_deref().map(postmaster).transpose()?;
     let parts = Parts { node: node.process.pid, executor: executor.pid, postmaster };

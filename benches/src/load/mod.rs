@@ -5,6 +5,7 @@
 //! governance, to divide by.
 
 pub mod bare;
+pub mod contender;
 pub mod cost;
 pub mod crash;
 pub mod drive;
@@ -15,6 +16,7 @@ pub mod node;
 pub mod options;
 pub mod park;
 pub mod switch;
+pub mod tool;
 
 /// Anything that keeps a measurement from being one; it ends the program.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

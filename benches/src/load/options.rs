@@ -12,7 +12,7 @@ const SECS_MAX: usize = 600;
 const PAYLOAD_MAX: usize = 4 << 20;
 
 /// How the load generator is called.
-pub const USAGE: &str = "usage: loadgen [bare|pair|figures|crash|park|kill-switch] [options]
+pub const USAGE: &str = "usage: loadgen [bare|pair|figures|crash|park|kill-switch|tool|contender] [options]
   --store sqlite|postgres://…  where the node keeps its journal (sqlite)
   --conc N                     runs at once (64)
   --secs N                     seconds that are measured, after a warm-up (10)
@@ -26,6 +26,9 @@ pub const USAGE: &str = "usage: loadgen [bare|pair|figures|crash|park|kill-switc
   --file PATH                  for figures: the file to compare with and to write (benches/figures.json)
   --criterion DIR              for figures: where criterion has left its measurements (target/criterion)
   --long                       for figures: more settings
+  --tool URL                   what a step asks over HTTP: `loadgen tool` (nothing)
+  --url URL                    for contender: what starts a run and answers when it has ended
+  --watch NAME=PID             for contender: a process whose cost counts, with its children; once for each
   --node PATH                  the signalbox binary (beside this one)
   --data DIR                   where data folders are made (the system's temporary folder)";
 
@@ -58,6 +61,12 @@ pub struct Options {
     pub criterion: PathBuf,
     /// Whether curves are measured as well.
     pub long: bool,
+    /// What a step asks over HTTP, if anything.
+    pub tool: Option<String>,
+    /// What starts a run of a contender.
+    pub url: Option<String>,
+    /// The processes of a contender, by what they are called.
+    pub watch: Vec<(String, u32)>,
     /// The binary of the node.
     pub node: PathBuf,
     /// Where data folders are made.
@@ -81,6 +90,9 @@ impl Options {
             file: "benches/figures.json".into(),
             criterion: "target/criterion".into(),
             long: false,
+            tool: None,
+            url: None,
+            watch: Vec::new(),
             node: std::env::current_exe()?.with_file_name("signalbox"),
             data: std::env::temp_dir(),
         };
@@ -110,6 +122,9 @@ impl Options {
             "--rounds" => self.rounds = number(name, &value, 1..=100)?,
             "--file" => self.file = value.into(),
             "--criterion" => self.criterion = value.into(),
+            "--tool" => self.tool = Some(value),
+            "--url" => self.url = Some(value),
+            "--watch" => self.watch.push(watched(&value)?),
             "--node" => self.node = value.into(),
             "--data" => self.data = value.into(),
             _ => return Err(format!("`{name} {value}` is not an option\n{USAGE}").into()),
@@ -121,6 +136,11 @@ impl Options {
     pub const fn store_name(&self) -> &'static str {
         if self.store.is_some() { "postgres" } else { "sqlite" }
     }
+}
+
+fn watched(value: &str) -> Result<(String, u32), Failure> {
+    let parts = value.split_once('=').and_then(|(name, pid)| Some((name.to_owned(), pid.parse().ok()?)));
+    parts.ok_or_else(|| "`--watch` takes a name and a process id, as in `database=4711`".into())
 }
 
 fn number(name: &str, value: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, Failure> {

@@ -21,7 +21,7 @@ const PARKED_AFTER: Duration = Duration::from_secs(8);
 
 /// Parks so many runs in an approval and reports the memory they take and how long a start takes beside them.
 pub async fn park(options: &Options) -> Result<Value, Failure> {
-    let executor = Process::executor(options.payload)?;
+    let executor = Process::executor(options)?;
     let mut node = Node::start(options, &executor.uri)?;
     sleep(Duration::from_secs(1)).await;
     let empty = Used::by(node.process.pid)?.rss;
