@@ -20,6 +20,7 @@ pub mod maintenance;
 pub mod sealing;
 pub mod secrets;
 pub mod tools;
+pub mod trace;
 pub mod webhooks;
 
 #[cfg(feature = "memory")]

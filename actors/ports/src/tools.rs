@@ -9,6 +9,7 @@ use signalbox_domain::ids::{CallId, RunId, StepId, TenantId, ToolId};
 use signalbox_domain::quantity::Usage;
 use signalbox_domain::registry::{DescribedTool, ExecutorDenial, ExecutorRegistration, RegisteredExecutor};
 use signalbox_domain::run::step::CallResult;
+use signalbox_domain::run::trace::TraceContext;
 use tokio::sync::mpsc;
 
 use crate::journal::Admitted;
@@ -41,6 +42,8 @@ pub struct CallOrder {
     pub timeout_ms: u64,
     /// Host patterns, path prefixes, methods and schemes of the grant; the executor enforces them where it connects.
     pub constraints: signalbox_domain::governance::grant::Constraints,
+    /// The span the executor's own spans belong under, where traces are recorded.
+    pub trace: Option<TraceContext>,
 }
 
 /// A line of progress from a running call.

@@ -65,6 +65,7 @@ fn order(head: &RunHead, number: u64) -> CallOrder {
         ceiling: Usage::none(),
         timeout_ms: 1_000,
         constraints: Constraints::default(),
+        trace: None,
     }
 }
 

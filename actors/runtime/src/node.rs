@@ -63,6 +63,7 @@ use signalbox_ports::leases::Leases;
 use signalbox_ports::sealing::Sealing;
 use signalbox_ports::secrets::Secrets;
 use signalbox_ports::tools::Tools;
+use signalbox_ports::trace::carried;
 use signalbox_ports::webhooks::{Courier, Deliveries};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -413,7 +414,7 @@ impl NodeHandle {
         };
         // In a task of its own: whoever asked may hang up, and a run that is in the store must still be taken up.
         let node = self.clone();
-        let created = tokio::spawn(async move { node.create_and_own(new).await }).await;
+        let created = tokio::spawn(carried(async move { node.create_and_own(new).await })).await;
         let created = created.map_err(|error| ApiError::Internal(format!("creating the run failed: {error}")))??;
         Ok((created, envelope.status))
     }

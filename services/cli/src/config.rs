@@ -28,6 +28,7 @@ use crate::identity_file::IdentityEntry;
 use crate::invocation_file::InvocationEntry;
 use crate::secrets::{SealingKeyEntry, SecretEntry, WebhookSecretEntry};
 use crate::toml_file;
+use crate::traces_file::TracesEntry;
 
 /// The address that is listened on unless something else is said.
 pub(crate) const LISTEN_DEFAULT: SocketAddr =
@@ -43,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) listen: Option<SocketAddr>,
     /// The address that answers probes and scrapers: /livez, /readyz and /metrics. Without it nobody does.
     pub(crate) ops_listen: Option<SocketAddr>,
+    /// Whoever is told, span by span, what runs and calls did. Without it nobody is.
+    pub(crate) traces: Option<TracesEntry>,
     /// Certificates of the server; without any, it speaks in clear.
     pub(crate) tls: Option<TlsEntry>,
     /// The folder that keeps the journal, the blobs, and what tools write. Relative to where signalbox is started.

@@ -29,6 +29,7 @@ mod output;
 mod profiles;
 mod secrets;
 mod toml_file;
+mod traces_file;
 mod wire;
 
 /// A governed call makes some hundreds of small values and drops them again, on another thread as often as not.

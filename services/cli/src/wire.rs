@@ -19,12 +19,13 @@ use signalbox_ports::journal::Journal;
 use signalbox_ports::keys::Keys;
 use signalbox_ports::leases::Leases;
 use signalbox_ports::maintenance::Maintenance;
+use signalbox_ports::trace::RequestSpans;
 use signalbox_ports::webhooks::Deliveries;
 use signalbox_runtime::{Node, NodeConfig, NodeHandle, NodeStanding, Ports};
 use signalbox_server::identity::{ApiKeys, Identify};
 use signalbox_server::{Edge, ServeError, ServeLimits};
 use signalbox_store::{FileBlobs, OpenError, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
-use signalbox_telemetry::{Metrics, Standing, Watched};
+use signalbox_telemetry::{Metrics, Standing, Traces, Watched};
 use signalbox_tls::{ServerFiles, ServerTls};
 use signalbox_tools::bundled::{self, BundledConfig};
 use signalbox_tools::client::{CONCURRENCY_DEFAULT, Endpoint, RegisteredRules};
@@ -57,6 +58,8 @@ pub(crate) struct Station {
     pub(crate) ids: Arc<dyn Ids>,
     /// What the node has done, counted.
     pub(crate) metrics: Metrics,
+    /// Where spans go, if anywhere.
+    pub(crate) traces: Option<Traces>,
 }
 
 /// A node as it is watched over.
@@ -135,6 +138,7 @@ pub(crate) async fn start(
     address: Option<&StoreAddress>,
     bus: Option<BusPlace>,
     config: Option<&Config>,
+    traces: Option<Traces>,
 ) -> Result<Station, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ids: Arc<dyn Ids> = Arc::new(RandomIds);
@@ -171,13 +175,18 @@ pub(crate) async fn start(
     let tools = tools.with_rules(RegisteredRules { exempt: exemptions.clone(), tls });
     let api_keys = Arc::new(ApiKeys::new(store.keys, clock.clone(), ids.clone()));
     let metrics = Metrics::new();
+    let (journal, tools) = (metrics.journal(store.journal), metrics.tools(Arc::new(tools)));
+    let (journal, tools) = match &traces {
+        Some(traces) => (traces.journal(journal), traces.tools(tools, clock.clone())),
+        None => (journal, tools),
+    };
     let (incarnation, epoch) = (store.governance.epoch().await)
         .map_err(|error| Failure::new(error.code(), format!("the store cannot be read: {error}")))?;
     let bus = bus_file::start(bus, incarnation);
     // What the configuration has changed, other nodes hear of too.
     bus.announce(Notice::Governance(epoch));
     let ports = Ports {
-        journal: metrics.journal(store.journal),
+        journal,
         directory: store.directory,
         inbox: store.inbox,
         leases: store.leases,
@@ -188,7 +197,7 @@ pub(crate) async fn start(
         feedback: store.feedback,
         blobs: blobs.clone(),
         bus,
-        tools: metrics.tools(Arc::new(tools)),
+        tools,
         secrets: Arc::new(secrets),
         sealing: Arc::new(keys),
         clock: clock.clone(),
@@ -205,7 +214,7 @@ pub(crate) async fn start(
     }
     let (node, ended) =
         Node::start(node, ports).await.map_err(|error| Failure::new(error.code(), error.to_string()))?;
-    Ok(Station { node, ended, blobs, keys: api_keys, clock, ids, metrics })
+    Ok(Station { node, ended, blobs, keys: api_keys, clock, ids, metrics, traces })
 }
 
 /// The tools that come with signalbox, keeping their files in a data folder.
@@ -248,6 +257,7 @@ impl Serving {
             ids: station.ids.clone(),
             limits,
             tls,
+            spans: station.traces.clone().map(|traces| Arc::new(traces) as Arc<dyn RequestSpans>),
         };
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(signalbox_server::serve(listener, edge, async {
@@ -273,6 +283,10 @@ pub(crate) async fn shut_down(station: Station, mut serving: Serving) -> Result<
     station.node.drain().await;
     if let Err(error) = station.ended.await {
         tracing::error!(%error, "the node did not end in good order");
+    }
+    if let Some(traces) = station.traces {
+        // A task that fails has told what it could.
+        let _ = tokio::task::spawn_blocking(move || traces.end()).await;
     }
     server_ended(served)
 }

@@ -19,6 +19,7 @@ mod rates;
 mod registry;
 mod serve;
 mod service;
+mod traced;
 mod transport;
 mod validate;
 mod watch;

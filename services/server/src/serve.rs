@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_ports::clock::Ids;
+use signalbox_ports::trace::RequestSpans;
 use signalbox_proto::v1;
 use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
 use signalbox_proto::v1::feedback_service_server::FeedbackServiceServer;
@@ -28,6 +29,7 @@ use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured
 use crate::rates::{RateError, Rates, RequestRate};
 use crate::registry::Registry;
 use crate::service::Runs;
+use crate::traced::Traced;
 use crate::transport::Deadlines;
 use crate::watch::WatchLimits;
 use crate::webhooks::Webhooks;
@@ -92,6 +94,8 @@ pub struct Edge {
     pub limits: ServeLimits,
     /// Certificates; without any, what is said can be read along the way.
     pub tls: Option<Arc<ServerTls>>,
+    /// Whoever records the spans of requests, if anybody does.
+    pub spans: Option<Arc<dyn RequestSpans>>,
 }
 
 /// Why serving did not begin or did not go on.
@@ -170,6 +174,7 @@ pub(crate) async fn serve_watched(
     health::tell(&health, &SERVICES, edge.api.is_ready()).await;
     let well = health::follow(health, &SERVICES, edge.api.clone(), draining.clone());
     let tls = edge.tls.clone();
+    let traced = Traced { spans: edge.spans.clone(), ids: edge.ids.clone() };
     let routes = routes(edge, watches, draining.clone())?.add_service(health_service);
     let stop = async {
         shutdown.await;
@@ -184,6 +189,7 @@ pub(crate) async fn serve_watched(
         .http2_keepalive_timeout(Some(KEEPALIVE_WITHIN))
         .max_connection_age(CONNECTION_AGE_MAX)
         .accept_http1(true)
+        .layer(traced)
         .layer(Deadlines)
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming(listener, tls, AcceptLimits::default()), stop);

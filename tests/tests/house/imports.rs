@@ -57,6 +57,7 @@ const CONFINED: [(&str, &[&str]); 15] = [
     ("ractor", &[RUNTIME]),
     ("tonic", &WIRE),
     ("prost", &WIRE),
+    ("opentelemetry", &["signalbox-telemetry", "signalbox"]),
     ("prometheus", &["signalbox-telemetry"]),
     ("protox", &[PROTO, "signalbox-tests"]),
     ("axum", &["signalbox-server", "signalbox-telemetry", "signalbox-benches"]),

@@ -27,4 +27,5 @@ pub mod step;
 pub mod submission;
 pub mod sweep;
 pub mod telling;
+pub mod trace;
 pub mod verify;

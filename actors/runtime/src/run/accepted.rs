@@ -103,6 +103,7 @@ impl State {
             ceiling: record.estimated_usage.clone(),
             timeout_ms: record.timeout_ms,
             constraints: ready.constraints,
+            trace: None,
         };
         self.is_out(order.call_id, order.tool_id.clone());
         dispatch::send(self.outside(myself), admitted, order, ready.secrets, ready.permit);

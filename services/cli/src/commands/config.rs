@@ -138,6 +138,12 @@ fn rows(args: &ServeArgs, config: &Config, table: &Table) -> Vec<Row> {
     } else if !bus_in_file {
         put("bus.url", "none: nodes of one store find each other's changes in it".to_owned(), "default");
     }
+    if let Some(collector) = &args.otlp {
+        let in_environment = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok().as_ref() == Some(collector);
+        put("traces.collector", collector.clone(), if in_environment { "OTEL_EXPORTER_OTLP_ENDPOINT" } else { "flag" });
+    } else if config.traces.is_none() {
+        put("traces.collector", "none: nobody is told what runs do".to_owned(), "default");
+    }
     for (key, value, said) in limits(config) {
         put(&format!("limits.{key}"), value, from(false, said));
     }
@@ -147,8 +153,8 @@ fn rows(args: &ServeArgs, config: &Config, table: &Table) -> Vec<Row> {
         }
     }
     // What the flag says stands in its place.
-    if bus.is_some() {
-        rows.retain(|row| row.key != "bus.url" || row.from != "file");
+    for (key, is_said) in [("bus.url", bus.is_some()), ("traces.collector", args.otlp.is_some())] {
+        rows.retain(|row| !is_said || row.key != key || row.from != "file");
     }
     rows
 }
@@ -239,7 +245,7 @@ mod tests {
     }
 
     fn no_args() -> ServeArgs {
-        ServeArgs { data: None, store: None, bus: None, listen: None, ops_listen: None, config: None }
+        ServeArgs { data: None, store: None, bus: None, listen: None, ops_listen: None, otlp: None, config: None }
     }
 
     #[test]

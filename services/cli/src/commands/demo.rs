@@ -79,7 +79,7 @@ pub(crate) async fn run(args: DemoArgs, out: &mut Out) -> Result<(), Failure> {
     let sources = Sources::collect(&args.sources)?;
     let identity = DevIdentity::new().map_err(|error| Failure::new("start-failed", error.to_string()))?;
     let caller = Caller { surface: SURFACE, ..identity.caller().clone() };
-    let mut station = start(&args.data, None, None, None).await?;
+    let mut station = start(&args.data, None, None, None, None).await?;
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = signalbox_server::bind(any_port, &identity).await.map_err(|error| serve_failed(&error))?;
     let serving = Serving::start(&station, listener, Arc::new(identity), ServeLimits::default(), None)?;

@@ -18,6 +18,7 @@ use crate::bus_file::{BusAddress, BusPlace};
 use crate::config::{Config, LISTEN_DEFAULT, StoreAddress};
 use crate::failure::Failure;
 use crate::output::{Out, warn};
+use crate::traces_file;
 use crate::wire::{
     Serving, Station, WatchedNode, asked_to_end, bundled_tools, serve_failed, server_ended, server_tls, shut_down,
     start,
@@ -47,6 +48,9 @@ pub(crate) struct ServeArgs {
     /// The address that answers probes and scrapers: /livez, /readyz and /metrics. Without it nobody does.
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) ops_listen: Option<SocketAddr>,
+    /// The collector that is told by OTLP over gRPC what runs and calls did, span by span [default: none].
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    pub(crate) otlp: Option<String>,
     /// The configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -136,7 +140,8 @@ pub(crate) async fn run(args: ServeArgs, out: &mut Out) -> Result<(), Failure> {
         Some(entry) => entry.tokens(&clock).await?,
         None => None,
     };
-    let mut station = start(&data, store.as_ref(), bus, from_file).await?;
+    let traces = traces_file::start(args.otlp.as_deref(), from_file.and_then(|config| config.traces.as_ref()))?;
+    let mut station = start(&data, store.as_ref(), bus, from_file, traces).await?;
     let identity = match configured {
         Some(entry) => entry.identity(tokens, &station.keys, &station.clock),
         None => development_identity()?,

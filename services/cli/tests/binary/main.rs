@@ -31,5 +31,6 @@ mod serving;
 mod store_tools;
 mod switches;
 mod tls;
+mod traces;
 mod watched;
 mod webhooks;

@@ -33,6 +33,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse as _;
 use axum::routing::any;
+use signalbox_ports::trace::carried;
 use tracing::Instrument as _;
 
 use self::call::{Call, Query};
@@ -130,7 +131,7 @@ async fn answer(
         // What has begun is finished although the client hangs up: a dropped request would leave a run that is durable
         // and that nobody takes up (C-074).
         Verb::Post => {
-            let finished = tokio::spawn((operation.handler)(call).in_current_span()).await;
+            let finished = tokio::spawn(carried((operation.handler)(call).in_current_span())).await;
             finished.map_err(|error| Refusal::new(ErrorKind::Internal, "internal", error.to_string()))?
         }
     }

@@ -234,6 +234,7 @@ async fn an_open_watch_ends_when_its_key_is_taken_back() {
         ids: Arc::new(RandomIds),
         tls: None,
         limits,
+        spans: None,
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

@@ -109,6 +109,7 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
             watch: WatchLimits { buffer: 2, stall },
             requests: None,
         },
+        spans: None,
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -116,6 +116,9 @@ impl Executor {
         let mut request = Request::new(message);
         // So that whoever stands between, and the executor's own transport, work no longer for nobody.
         request.set_timeout(remaining);
+        if let Some(trace) = order.trace.and_then(|trace| trace.to_string().parse().ok()) {
+            request.metadata_mut().insert("traceparent", trace);
+        }
         let dispatch = Dispatch { clock: Arc::clone(&self.clock), not_after, fate: Arc::clone(&fate) };
         request.extensions_mut().insert(dispatch);
         let mut client = self.client.clone();

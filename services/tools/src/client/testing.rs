@@ -66,6 +66,7 @@ pub(crate) fn order(n: u128) -> CallOrder {
         ceiling: Usage::of(BudgetCategory::CostUnits, Micros::units(2)),
         timeout_ms: 60_000,
         constraints: Constraints::default(),
+        trace: None,
     }
 }
 

@@ -70,17 +70,7 @@ async fn an_executor_is_called_over_tls_by_whom_it_trusts_and_if_it_is_trusted()
 
 #[tokio::test]
 async fn every_request_says_how_long_its_answer_is_waited_for_and_a_call_no_longer_than_it_may_take() {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let ear = Arc::clone(&heard);
-    let listen = tonic::service::InterceptorLayer::new(move |request: tonic::Request<()>| {
-        let timeout = request.metadata().get("grpc-timeout").map(|value| value.to_str().unwrap().to_owned());
-        ear.lock().unwrap().push(timeout);
-        Ok(request)
-    });
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let uri = format!("http://{}", listener.local_addr().unwrap());
-    let serving = crate::serve::builder().layer(listen).add_service(answering().service());
-    tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
+    let (uri, heard) = hearing("grpc-timeout").await;
     let bench = bound(Endpoint::Uri(uri)).await.unwrap();
     let mut short = order(1);
     short.timeout_ms = 2_000;
@@ -88,6 +78,33 @@ async fn every_request_says_how_long_its_answer_is_waited_for_and_a_call_no_long
     let waited: Vec<Duration> = heard.lock().unwrap().iter().map(|text| read(text.as_deref().unwrap())).collect();
     assert_eq!(waited.len(), 2, "describe and execute: {waited:?}");
     assert!(waited[1] <= Duration::from_secs(2) && waited[1] > Duration::ZERO, "{waited:?}");
+}
+
+#[tokio::test]
+async fn an_executor_is_told_the_span_of_its_call_where_traces_are_recorded() {
+    let (uri, heard) = hearing("traceparent").await;
+    let bench = bound(Endpoint::Uri(uri)).await.unwrap();
+    let mut traced = order(1);
+    traced.trace = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00".parse().unwrap());
+    let said = traced.trace.map(|trace| trace.to_string());
+    assert!(is_answered(&bench.call(order(2)).await) && is_answered(&bench.call(traced).await));
+    assert_eq!(*heard.lock().unwrap(), [None, None, said], "describe, and two calls");
+}
+
+/// An executor that notes one header of each request, and where it listens.
+async fn hearing(header: &'static str) -> (String, Arc<Mutex<Vec<Option<String>>>>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ear = Arc::clone(&heard);
+    let listen = tonic::service::InterceptorLayer::new(move |request: tonic::Request<()>| {
+        let said = request.metadata().get(header).map(|value| value.to_str().unwrap().to_owned());
+        ear.lock().unwrap().push(said);
+        Ok(request)
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let serving = crate::serve::builder().layer(listen).add_service(answering().service());
+    tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
+    (uri, heard)
 }
 
 /// The header, as tonic's client writes it.

@@ -88,6 +88,7 @@ impl Served {
             ids: Arc::new(RandomIds),
             tls: None,
             limits: ServeLimits { watches_max: 8, watch: WatchLimits { buffer: 8, stall: STALL }, requests },
+            spans: None,
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
