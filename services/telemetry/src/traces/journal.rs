@@ -34,12 +34,12 @@ impl TracedJournal {
         if let Some(span) = spans::append(head, events, began, ended) {
             self.traces.record(span);
         }
+        // A call that was let through is told by the tools, and the rest is named in its entry's span.
         for event in read_back {
-            match event {
-                RunEvent::CallRefused(call) => self.traces.record(spans::refused(head, call, ended)),
-                RunEvent::RunFinished(finished) => self.traces.record(spans::run(head, finished, ended)),
-                // A call that was let through is told by the tools, and the rest is named in its entry's span.
-                _ => {}
+            if let RunEvent::CallRefused(call) = event {
+                self.traces.record(spans::refused(head, call, ended));
+            } else if let RunEvent::RunFinished(finished) = event {
+                self.traces.record(spans::run(head, finished, ended));
             }
         }
     }
