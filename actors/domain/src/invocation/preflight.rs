@@ -164,7 +164,8 @@ fn rules_of(run: &RunSubmitted, policies: &InvocationPolicies) -> InvocationRule
 
 /// The most a plan's calls may cost, each made once, in cost units.
 pub fn estimate(plan: &Plan) -> Micros {
-    let tools = plan.steps.iter().filter_map(|step| step.kind.tool_id()).filter_map(crate::catalog::entry);
+    let steps = plan.all_steps().into_iter();
+    let tools = steps.filter_map(|step| step.kind.tool_id()).filter_map(crate::catalog::entry);
     tools.fold(Micros::ZERO, |sum, tool| sum.plus(tool.ceiling.get(BudgetCategory::CostUnits)))
 }
 

@@ -190,6 +190,8 @@ pub fn new_run(tenant_name: &str, number: u64) -> NewRun {
         provenance_bundle_id: "bundle".into(),
         submission_hash: "hash".into(),
         carried_outputs: vec![],
+        handoff_rules: None,
+        handed_off: None,
     };
     NewRun {
         run_key,
@@ -231,6 +233,8 @@ pub fn entry(head: &RunHead) -> Entry {
         answers: vec![],
         projection: None,
         projection_if_asked: None,
+        tells: vec![],
+        below: None,
         park: false,
     }
 }
@@ -307,6 +311,7 @@ pub fn ask(head: &RunHead, number: u64, reservations: &[(&str, i64)]) -> Ask {
         step_id: pending.step_id.clone(),
         target: target(head),
         events: vec![NewEvent::system(RunEvent::CallPending(Box::new(pending)))],
+        sub_run: None,
     }
 }
 
