@@ -279,7 +279,11 @@ fn agents(invocation: &Invocation<'_>, rules: &InvocationRules, gaps: &mut Vec<G
 }
 
 fn checkpoints(invocation: &Invocation<'_>, gaps: &mut Vec<Gap>) {
-    let asks = |step: &&Step| matches!(&step.kind, StepKind::Approval { requirement, .. } if *requirement != ApprovalRequirement::None);
+    let asks = |step: &&Step| match &step.kind {
+        StepKind::Approval { requirement, .. } => *requirement != ApprovalRequirement::None,
+        StepKind::Agent(handoff) => handoff.requirement != ApprovalRequirement::None,
+        StepKind::Tool { .. } | StepKind::Model { .. } | StepKind::Branch { .. } | StepKind::Wait { .. } => false,
+    };
     let there = invocation.plan.steps.iter().filter(asks).count();
     let needed = invocation.mode.meta().human_checkpoint_count;
     if there < needed {
