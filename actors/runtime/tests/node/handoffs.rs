@@ -12,6 +12,7 @@ use signalbox_domain::run::event::{ApprovalDecision, CallOutcome};
 use signalbox_domain::run::plan::ApprovalRequirement;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::step::{CallEnding, CallResult, StepState};
+use signalbox_ports::inbox::{CommandClass, Inbox, InboxCommand};
 use signalbox_runtime::ApiError;
 
 use crate::harness::{World, chain, operator, step, switch, tool};
@@ -208,17 +209,35 @@ async fn authority_is_a_part_of_what_was_delegated_at_every_hop_and_an_empty_lis
 #[tokio::test(start_paused = true)]
 async fn what_a_sub_run_uses_beyond_its_budget_is_charged_to_its_parent_and_said() {
     let world = World::new().await;
-    world.tools.script(&tool("memory.read"), [ends(answered(), Some(3.5))]);
-    let run =
-        submit(&world, json!([hand("look", "ref.research", chain("memory.read", 1), json!({ "subBudget": 1 }))])).await;
+    slow(&world);
+    let look = hand("look", "ref.research", chain("memory.read", 1), json!({ "subBudget": 1 }));
+    let run = submit(&world, json!([look])).await;
+    let parent = world.until(run, |run| !run.handoffs.is_empty()).await;
+    // Calls are charged within what they hold, so that a sub-run cannot do this by itself: it is said as the runtime says it.
+    let ledger = json!({ "totalCostUnits": 3.5, "perStageCostUnits": {}, "perToolCostUnits": { "memory.read": 3.5 },
+        "inputTokenCount": 0, "outputTokenCount": 0, "gpuMinutes": 0, "voiceSeconds": 0, "avatarSeconds": 0,
+        "retrievalCount": 0, "externalCallCount": 0, "storageBytes": 0 });
+    let end = json!({ "childRunId": child(&parent, 0), "status": "completed", "ledger": ledger });
+    let order = json!({ "command": { "command": "sub-run-ended", "end": end },
+        "actor": signalbox_domain::identity::Actor::system() });
+    for _ in 0..2 {
+        let command = InboxCommand {
+            command_id: crate::harness::fresh_command(),
+            class: CommandClass::Other,
+            body: order.to_string().into_bytes(),
+        };
+        world.store.deliver(parent.run_key, command).await.unwrap();
+    }
     let parent = world.until_closed(run).await;
-    let used = parent.handoffs[0].used.clone().unwrap().get(BudgetCategory::CostUnits);
-    assert_eq!(parent.cost_ledger.total_cost_units, used);
-    assert_eq!(used, Micros(3_500_000));
+    assert_eq!(parent.cost_ledger.total_cost_units, Micros(3_500_000), "charged in full, and once");
+    let meter = &parent.run_budgets[0].meter;
+    assert_eq!((meter.consumed, meter.reserved), (Micros(3_500_000), Micros::ZERO));
     let events = world.node.export(&operator(), run).await.unwrap().2;
     assert!(events.iter().any(|event| String::from_utf8_lossy(&event.body).contains("subagent_budget_exceeded")));
     assert!(parent.has_warnings);
-    balanced(&world, run).await;
+    // What the sub-run itself tells at its end comes too late, and changes nothing.
+    world.until_closed(child(&parent, 0)).await;
+    assert_eq!(world.kinds(run).await.iter().filter(|kind| *kind == "handoff-reconciled").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -360,4 +379,161 @@ async fn nobody_but_the_runtime_says_that_a_sub_run_has_ended() {
     assert_eq!(parent.status, RunStatus::Completed);
     assert!(matches!(parent.steps[1], StepState::Done { output: Some(_), .. }));
     assert!(parent.tool_calls.iter().all(|call| call.outcome == CallOutcome::Ok));
+}
+
+/// A generator that says the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+const AGENTS: [&str; 4] = ["ref.research", "ref.drafting", "ref.editing", "ref.translation"];
+
+/// A random plan of calls and hand-offs, some of which ask for more than there is, or for whom is there already.
+fn random_plan(dice: &mut Dice, depth: usize) -> Value {
+    let mut steps = vec![step("own", "memory.read", &[])];
+    for n in 0..dice.roll(3) {
+        if depth == 3 {
+            break;
+        }
+        let agent = AGENTS[if dice.roll(8) == 0 { 0 } else { depth }];
+        let mut more = json!({ "subBudget": 1 + dice.roll(12) });
+        if dice.roll(6) == 0 {
+            more["delegate"] = json!({ "toolIds": [] });
+        }
+        let mut below = hand(&format!("h{n}"), agent, random_plan(dice, depth + 1), more);
+        below["optional"] = json!(dice.roll(2) == 0);
+        steps.push(below);
+    }
+    Value::Array(steps)
+}
+
+/// I7 and I6 over random trees: nodes crash at random moments, trees are killed, cancelled and paused on the way, tools use
+/// more than they may; and at the end every book balances, and no run below was allowed what its parent was not.
+#[tokio::test(start_paused = true)]
+async fn i7_and_i6_hold_over_random_trees_whatever_crashes() {
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let mut world = World::new().await;
+        let over = dice.roll(3) == 0;
+        world.tools.on(&tool("memory.read"), move |_, _| async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            ends(answered(), Some(if over { 2.25 } else { 0.5 }))
+        });
+        let mut body = deep(random_plan(&mut dice, 0));
+        body["budgets"] = json!([{ "category": "cost-units", "limit": 5 + dice.roll(30) }]);
+        let run = begin(&world, body).await;
+        for _ in 0..1 + dice.roll(4) {
+            tokio::time::sleep(Duration::from_millis(dice.roll(120))).await;
+            let reason = "by the dice".to_owned();
+            let _ = match dice.roll(9) {
+                0 => world.command(run, RunCommand::Kill { reason, blamed_id: None }).await,
+                1 => world.command(run, RunCommand::Cancel { reason }).await,
+                2 => world.command(run, RunCommand::Pause { reason }).await,
+                _ => {
+                    world.crash().await;
+                    continue;
+                }
+            };
+        }
+        let _ = world.command(run, RunCommand::Resume { reason: "on".to_owned() }).await;
+        balanced(&world, run).await;
+        narrowed(&world, run).await;
+    }
+}
+
+async fn narrowed(world: &World, run: RunId) {
+    let mut waiting = vec![run];
+    while let Some(id) = waiting.pop() {
+        let parent = world.get(id).await;
+        for handoff in &parent.handoffs {
+            let child = world.get(handoff.child_run_id).await;
+            assert!(child.authority().within(&parent.authority()), "authority only narrows");
+            let tools = &child.authority().tool_ids;
+            assert!(child.tool_calls.iter().all(|call| tools.contains(&call.tool_id)));
+            waiting.push(child.run_id);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sub_run_may_work_on_another_node_than_its_parent() {
+    let world = World::new().await;
+    slow(&world);
+    let run = submit(&world, tree()).await;
+    let levels = levels(&world, run).await;
+    // The first node goes on; a second one takes what is given up, and neither hears of the other but through the store.
+    let (other, _) =
+        signalbox_runtime::Node::start(signalbox_runtime::NodeConfig::default(), world.ports.clone()).await.unwrap();
+    world.command(run, RunCommand::Pause { reason: "wait".to_owned() }).await.unwrap();
+    for level in levels {
+        world.until_status(level, RunStatus::Paused).await;
+    }
+    // What is held is parked after a while, and whoever is poked first has it.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let resume = RunCommand::Resume { reason: "on".to_owned() };
+    other.command(&operator(), levels[2], crate::harness::fresh_command(), resume.clone()).await.unwrap();
+    let _ = world.command(run, resume).await;
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
+    balanced(&world, run).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_sub_run_leaves_behind_names_every_agent_down_to_the_one_that_made_it() {
+    let world = World::new().await;
+    let artifact = signalbox_domain::run::event::ArtifactRef {
+        name: "notes.md".to_owned(),
+        persisted_key: "runs/notes.md".to_owned(),
+        media_type: "text/markdown".to_owned(),
+        sha256: "00".repeat(32),
+        size: 3,
+    };
+    let (evidence, effects, artifacts) = (None, Vec::new(), vec![artifact]);
+    let ending = CallEnding::Answered { partial: false, output: json!({}), evidence, effects, artifacts };
+    world.tools.script(&tool("memory.read"), [ends(ending, None)]);
+    let mut plan = chain("memory.read", 1);
+    for agent in ["ref.editing", "ref.drafting", "ref.research"] {
+        plan = json!([hand("down", agent, plan, json!({ "subBudget": 3 }))]);
+    }
+    let run = submit(&world, plan).await;
+    let parent = world.until_closed(run).await;
+    assert_eq!(parent.status, RunStatus::Completed, "{:?}", parent.end);
+    let chain = "ref.course-generation > ref.research > ref.drafting > ref.editing";
+    assert_eq!(parent.intermediate_artifacts[0].attribution.to_string(), chain);
+    let mut at = parent.clone();
+    while let Some(handoff) = at.handoffs.first() {
+        at = world.get(handoff.child_run_id).await;
+        assert_eq!(at.provenance_bundle_id, parent.provenance_bundle_id);
+    }
+    assert_eq!(at.attribution_chain.to_string(), chain);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sub_run_uses_what_the_holder_of_a_grant_may_hand_on_and_no_more() {
+    use signalbox_domain::governance::change::GovernanceChange;
+    use signalbox_domain::governance::grant::Constraints;
+    let hosts = |host: &str| Some(Constraints { hosts: Some(vec![host.to_owned()]), ..Constraints::default() });
+    let cases = [(None, "no-matching-grant"), (hosts("other.example"), "host-not-allowed"), (hosts("example.org"), "")];
+    for (delegable, code) in cases {
+        let world = World::new().await;
+        let GovernanceChange::GrantIssued(grant) = crate::harness::tenant_grant("web.fetch") else { panic!() };
+        world
+            .change(GovernanceChange::GrantIssued(signalbox_domain::governance::grant::Grant { delegable, ..grant }))
+            .await;
+        let fetch = json!([{ "stepId": "get", "kind": "tool", "toolId": "web.fetch", "args": { "url": "https://example.org/" } }]);
+        let mut body = deep(json!([hand("look", "ref.research", fetch, json!({ "subBudget": 20 }))]));
+        body["rootAgentId"] = json!("ref.citation-verification");
+        let run = begin(&world, body).await;
+        let parent = world.until_closed(run).await;
+        let sub = world.until_closed(child(&parent, 0)).await;
+        let ended = sub.end.as_ref().unwrap().code.clone().unwrap_or_default();
+        if code != "host-not-allowed" {
+            assert_eq!(ended, code);
+        }
+        assert_eq!(world.tools.count(&tool("web.fetch")), usize::from(code.is_empty()), "{ended}");
+    }
 }
