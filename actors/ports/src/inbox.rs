@@ -64,6 +64,15 @@ pub trait Inbox: Send + Sync + 'static {
     /// Puts a command into a run's inbox, once. A command too big is [`StoreError::Poison`]; a full inbox is
     /// [`StoreError::Unavailable`].
     async fn deliver(&self, run: RunKey, command: InboxCommand) -> Result<Delivered, StoreError>;
+    /// The same, and in the same transaction every live run below is told `below`, as a command of the same class: top-down,
+    /// each run locked before its children are read, so that a child which is being begun is told too or is not begun
+    /// (HND-015). Answers which those are; of a command that was there before, none is told again.
+    async fn deliver_down(
+        &self,
+        run: RunKey,
+        command: InboxCommand,
+        below: Vec<u8>,
+    ) -> Result<(Delivered, Vec<RunKey>), StoreError>;
     /// Commands without an answer, control first, then in order of arrival; and the run's `control_seq`, read together.
     async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError>;
     /// The answer to a command, once there is one.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use signalbox_domain::ids::{RunId, RunKey, TenantId};
 use signalbox_domain::run::append::{
-    Accepted, AskAnswer, Entry, EntryRefusal, NewEvent, RunHead, RunProjection, stamp,
+    Accepted, AskAnswer, Entry, EntryRefusal, NewEvent, RunHead, RunProjection, SubRun, stamp,
 };
 use signalbox_domain::run::chain::{EventHash, StoredEvent};
 use signalbox_domain::run::event::{RunEvent, RunSubmitted};
@@ -91,7 +91,27 @@ pub struct NewRun {
     pub owner: Option<signalbox_domain::ids::NodeIncarnation>,
 }
 
+impl From<&SubRun> for NewRun {
+    /// A sub-run, queued like any run: whichever node is free takes it.
+    fn from(sub_run: &SubRun) -> Self {
+        Self {
+            run_key: sub_run.run_key,
+            run_id: sub_run.run_id,
+            tenant_id: sub_run.tenant_id.clone(),
+            events: sub_run.events.clone(),
+            projection: sub_run.projection.clone(),
+            owner: None,
+        }
+    }
+}
+
 impl NewRun {
+    /// The run that this one was handed off from, if it is a child.
+    pub fn parent(&self) -> Option<RunKey> {
+        let parent = self.submitted().ok()?.handed_off.as_ref()?.parent.as_ref()?;
+        Some(parent.run_key)
+    }
+
     /// The submission in event 1, if it is this run's.
     pub fn submitted(&self) -> Result<&RunSubmitted, StoreError> {
         match self.events.first().map(|new| &new.event) {

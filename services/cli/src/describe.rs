@@ -43,6 +43,16 @@ pub(crate) fn describe(event: &RunEvent) -> String {
             format!("{step_id}: one of {}", ways.join(", "))
         }
         RunEvent::TimerSet { step_id, .. } | RunEvent::TimerFired { step_id } => step_id.to_string(),
+        RunEvent::HandoffDispatched(e) => {
+            format!("{}: handed to {} as sub-run {}", e.step_id, e.attribution, e.child_run_id)
+        }
+        RunEvent::HandoffDenied(e) => {
+            format!("{}: not handed to {}: {}: {}", e.step_id, e.agent_id, e.reason.code(), e.in_words())
+        }
+        RunEvent::HandoffReconciled(e) => {
+            let used = e.ledger.total_cost_units;
+            format!("{}: sub-run {} {}, used {used}", e.step_id, e.child_run_id, e.status.as_str())
+        }
         RunEvent::ControlApplied(e) => {
             format!("{} by {}: {}", control(e.audit.kind), e.audit.actor_id, e.audit.reason_text)
         }
@@ -52,6 +62,9 @@ pub(crate) fn describe(event: &RunEvent) -> String {
             }
             GovernanceAudited::Budget { budget_id, .. } => format!("budget {budget_id} is exhausted"),
             GovernanceAudited::Overshoot { call_id, detail, .. } => format!("call {call_id}: {detail}"),
+            GovernanceAudited::SubagentBudgetExceeded { child_run_id, given, used, .. } => {
+                format!("sub-run {child_run_id} used {used} of the {given} it was given")
+            }
             GovernanceAudited::IdentityMismatch { claimed_tenant_id } => {
                 format!("the submission named the tenant `{claimed_tenant_id}`, which is not its credential's")
             }

@@ -9,10 +9,12 @@ use serde_json::json;
 use signalbox_domain::governance::budget::{EndedWindow, MeteredBudget, ended_window};
 use signalbox_domain::governance::change::EpochChange;
 use signalbox_domain::ids::{BudgetId, CommandId, RunKey, TenantId};
-use signalbox_domain::run::append::{Accepted, CommandAnswer, Entry, Ground, OpenApproval, RunProjection, judge};
+use signalbox_domain::run::append::{
+    Accepted, CommandAnswer, Entry, Ground, OpenApproval, RunProjection, SubRun, Telling, judge,
+};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::UnixMicros;
-use signalbox_ports::journal::{AppendError, StoreError, check_events};
+use signalbox_ports::journal::{AppendError, NewRun, StoreError, check_events};
 use signalbox_ports::webhooks::{Told, told_of_run};
 
 use crate::cells::Cells;
@@ -58,9 +60,14 @@ impl<'b> Parts<'b> {
     }
 }
 
-/// The runs that entries write to.
+/// The runs that entries write to, or tell something.
 pub(crate) fn run_keys(part: &[Entry]) -> BTreeSet<RunKey> {
-    part.iter().map(|entry| entry.run_key).collect()
+    part.iter().flat_map(|entry| entry.tells.iter().map(|telling| telling.run_key).chain([entry.run_key])).collect()
+}
+
+/// The sub-runs that entries would begin.
+pub(crate) fn sub_runs(part: &[Entry]) -> impl Iterator<Item = &SubRun> {
+    part.iter().flat_map(Entry::sub_runs)
 }
 
 /// The commands that entries answer.
@@ -110,6 +117,14 @@ pub(crate) struct Batch {
     pub(crate) told: Vec<Told>,
     /// The windows of budgets that have ended.
     pub(crate) windows: Vec<EndedWindow>,
+    /// Sub-runs that cannot begin: their id or their key is in use.
+    pub(crate) taken: BTreeSet<RunKey>,
+    /// The sub-runs to write.
+    pub(crate) begun: Vec<NewRun>,
+    /// What other runs are told, once the rows of runs are written.
+    pub(crate) tells: Vec<Telling>,
+    /// The runs that end, and what every live run below is told.
+    pub(crate) below: Vec<(RunKey, Vec<u8>)>,
 }
 
 impl Batch {
@@ -167,11 +182,17 @@ impl Batch {
                 meters: &mut meters,
                 retired: &self.retired,
                 waiting: &waiting,
+                taken: &self.taken,
                 now,
             },
             entry,
         )?;
         accepted.read_back = check_events(&accepted.events)?;
+        let begun = accepted.begun.iter().filter_map(|place| entry.asks.get(*place)?.sub_run.as_deref());
+        let begun: Vec<NewRun> = begun.map(NewRun::from).collect();
+        // Nothing of the entry is written if a sub-run of it cannot be.
+        begun.iter().try_for_each(|run| run.first_rows(now).map(|_| ()))?;
+        self.begun.extend(begun);
         self.accept(entry, &accepted, meters);
         Ok(accepted)
     }
@@ -195,6 +216,8 @@ impl Batch {
             }
         }
         self.touched.insert(entry.run_key);
+        self.tells.extend(entry.tells.iter().cloned());
+        self.below.extend(entry.below.iter().filter(|_| accepted.ends).map(|body| (entry.run_key, body.clone())));
         self.events.extend(accepted.events.iter().cloned());
         for (command, answer) in &entry.answers {
             if self.waiting.remove(&(entry.run_key, *command)) {

@@ -69,6 +69,9 @@ impl MeteredJournal {
             RunEvent::RunStarted {}
             | RunEvent::StepSkipped { .. }
             | RunEvent::StepFailed { .. }
+            | RunEvent::HandoffDispatched(_)
+            | RunEvent::HandoffDenied(_)
+            | RunEvent::HandoffReconciled(_)
             | RunEvent::ApprovalReminded { .. }
             | RunEvent::BranchOffered { .. }
             | RunEvent::TimerSet { .. }

@@ -87,7 +87,7 @@ fn no_greater<T: PartialOrd>(inner: Option<T>, outer: Option<T>) -> bool {
 }
 
 /// Every host that matches the one pattern matches the other.
-fn host_within(inner: &str, outer: &str) -> bool {
+pub(crate) fn host_within(inner: &str, outer: &str) -> bool {
     let plain = |pattern: &str| pattern.trim_end_matches('.').to_ascii_lowercase();
     let (inner, outer) = (plain(inner), plain(outer));
     match inner.strip_prefix("*.") {

@@ -246,7 +246,7 @@ pub(super) fn climbs(path: &str) -> bool {
 
 /// True if one of the entries is the path itself or a folder above it. Whole names are compared, so `/data` does not
 /// allow `/database`.
-pub(super) fn is_within(path: &str, entries: &[String]) -> bool {
+pub(crate) fn is_within(path: &str, entries: &[String]) -> bool {
     fn names(path: &str) -> impl Iterator<Item = &str> {
         path.split('/').filter(|name| !name.is_empty() && *name != ".")
     }

@@ -15,6 +15,7 @@ pub const DEFAULT_FANOUT_DEGREE: u32 = 4;
 
 /// Named limits on what an agent may do (HND-006). An absent limit does not bind; an empty list allows nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CapabilityModifiers {
     /// Hosts that may be reached.
@@ -56,6 +57,7 @@ fn subset<T: Ord>(child: Option<&BTreeSet<T>>, parent: Option<&BTreeSet<T>>) -> 
 
 /// What an agent was given to work with. What it may hand on is a part of this, whatever its registration says (HND-016).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Authority {
     /// Its tools; an empty list means none.
@@ -109,6 +111,7 @@ pub struct Dispatch<'a> {
 
 /// Why a hand-off is refused (HND-009; the fan-out's is ours, HND-007).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DispatchDenialReason {
     /// The agent is an ancestor.

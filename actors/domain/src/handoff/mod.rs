@@ -1,19 +1,25 @@
 //! Hand-offs (HND): an agent gives part of its work, its authority and its money to another.
 //!
 //! Everything here is read off the stored chain, never off a request (HND-016). [`dispatch`] says whether a hand-off may be
-//! made, [`sub_budget`] keeps the books between a parent and its children.
+//! made, [`sub_budget`] keeps the books between a parent and its children, [`handed`] is what a sub-run keeps of what it was
+//! given, [`beginning`] makes a sub-run of a step, and [`ending`] brings its end back.
 
+pub mod beginning;
 pub mod dispatch;
+pub mod ending;
+pub mod handed;
+pub mod handed_grants;
 pub mod sub_budget;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::AgentId;
+use crate::ids::{AgentId, CommandId, RunKey};
 
 /// One agent of a chain, the root first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChainLink {
     /// The agent.
@@ -23,8 +29,19 @@ pub struct ChainLink {
     pub allow_cycle: bool,
 }
 
+/// Names what a run is told because something was said to a run above it: the same however often it is worked out.
+pub fn command_from_above(run: RunKey, above: CommandId) -> CommandId {
+    CommandId::new(run.derive("from-above", &above.to_string(), 0))
+}
+
+/// Names what is said to everything below a run because it has ended.
+pub fn command_of_end(run: RunKey) -> CommandId {
+    CommandId::new(run.derive("ended", "below", 0))
+}
+
 /// Who made something, from the root agent to the one that produced it (HND-014).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct AttributionChain(pub Vec<AgentId>);
 
@@ -42,5 +59,12 @@ impl fmt::Display for AttributionChain {
             write!(f, "{agent}")?;
         }
         Ok(())
+    }
+}
+
+impl AttributionChain {
+    /// True if nobody is named.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }

@@ -47,6 +47,13 @@ impl SubBudgets {
         Self { remaining: budget, children: BTreeMap::new() }
     }
 
+    /// A parent that has given before: what is left to it, and of each child what it was given and, once it is reconciled,
+    /// what it used.
+    pub fn standing(remaining: Micros, children: impl IntoIterator<Item = (RunId, Micros, Option<Micros>)>) -> Self {
+        let children = children.into_iter().map(|(child, given, used)| (child, SubBudget { given, used })).collect();
+        Self { remaining, children }
+    }
+
     /// What is left to the parent.
     pub const fn remaining(&self) -> Micros {
         self.remaining

@@ -164,7 +164,8 @@ fn rules_of(run: &RunSubmitted, policies: &InvocationPolicies) -> InvocationRule
 
 /// The most a plan's calls may cost, each made once, in cost units.
 pub fn estimate(plan: &Plan) -> Micros {
-    let tools = plan.steps.iter().filter_map(|step| step.kind.tool_id()).filter_map(crate::catalog::entry);
+    let steps = plan.all_steps().into_iter();
+    let tools = steps.filter_map(|step| step.kind.tool_id()).filter_map(crate::catalog::entry);
     tools.fold(Micros::ZERO, |sum, tool| sum.plus(tool.ceiling.get(BudgetCategory::CostUnits)))
 }
 
@@ -278,7 +279,11 @@ fn agents(invocation: &Invocation<'_>, rules: &InvocationRules, gaps: &mut Vec<G
 }
 
 fn checkpoints(invocation: &Invocation<'_>, gaps: &mut Vec<Gap>) {
-    let asks = |step: &&Step| matches!(&step.kind, StepKind::Approval { requirement, .. } if *requirement != ApprovalRequirement::None);
+    let asks = |step: &&Step| match &step.kind {
+        StepKind::Approval { requirement, .. } => *requirement != ApprovalRequirement::None,
+        StepKind::Agent(handoff) => handoff.requirement != ApprovalRequirement::None,
+        StepKind::Tool { .. } | StepKind::Model { .. } | StepKind::Branch { .. } | StepKind::Wait { .. } => false,
+    };
     let there = invocation.plan.steps.iter().filter(asks).count();
     let needed = invocation.mode.meta().human_checkpoint_count;
     if there < needed {

@@ -42,7 +42,7 @@ pub fn advance_to(run: &mut Arc<RunEnvelope>, now: UnixMs) -> Vec<NewEvent> {
 
 fn next(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
     if run.end.is_some() {
-        let closes = !run.closed && run.open_calls().next().is_none();
+        let closes = !run.closed && run.open_calls().next().is_none() && run.live_handoffs().next().is_none();
         return closes.then_some(RunEvent::RunClosed {});
     }
     if !run.started {
@@ -122,8 +122,10 @@ fn steps(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
             let reason = "its branch was not chosen".to_owned();
             return Some(RunEvent::StepSkipped { step_id: step_id(), label: None, reason, branch_not_taken: true });
         }
-        // Calls and questions are begun by whoever binds their arguments.
-        if matches!(step.kind, StepKind::Tool { .. } | StepKind::Approval { .. }) || !run.may_begin(index, now) {
+        // Calls, questions and hand-offs are begun by whoever binds their arguments.
+        if matches!(step.kind, StepKind::Tool { .. } | StepKind::Approval { .. } | StepKind::Agent { .. })
+            || !run.may_begin(index, now)
+        {
             return None;
         }
         match &step.kind {
@@ -134,12 +136,12 @@ fn steps(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
                 let seconds = i64::try_from(*seconds).unwrap_or(i64::MAX);
                 Some(RunEvent::TimerSet { step_id: step_id(), due_at_unix_ms: now.plus_seconds(seconds) })
             }
-            StepKind::Agent { .. } | StepKind::Model { .. } => Some(RunEvent::StepFailed {
+            StepKind::Model { .. } => Some(RunEvent::StepFailed {
                 step_id: step_id(),
                 code: "step-kind-not-available".to_owned(),
                 message: format!("steps of kind `{}` cannot be run by this version", step.kind.as_str()),
             }),
-            StepKind::Tool { .. } | StepKind::Approval { .. } => None,
+            StepKind::Tool { .. } | StepKind::Approval { .. } | StepKind::Agent { .. } => None,
         }
     })
 }

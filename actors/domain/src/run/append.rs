@@ -57,6 +57,34 @@ pub struct Ask {
     pub step_id: StepId,
     /// What the call is aimed at.
     pub target: Target,
+    /// The sub-run that begins if the ask is accepted: written in the same transaction as its events (HND-011).
+    pub sub_run: Option<Box<SubRun>>,
+}
+
+/// A run that begins with an append of its parent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SubRun {
+    /// Its internal key.
+    pub run_key: RunKey,
+    /// Its public id.
+    pub run_id: RunId,
+    /// The tenant: its parent's.
+    pub tenant_id: TenantId,
+    /// Its first events; event 1 is `run-submitted`.
+    pub events: Vec<NewEvent>,
+    /// Its dashboard columns.
+    pub projection: RunProjection,
+}
+
+/// What an append puts into the inbox of another run, once (HND-013).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Telling {
+    /// The run that is told.
+    pub run_key: RunKey,
+    /// Names the command: told twice, it is there once.
+    pub command_id: CommandId,
+    /// The command, as it lies in an inbox.
+    pub body: Vec<u8>,
 }
 
 /// One append to one run.
@@ -84,11 +112,20 @@ pub struct Entry {
     pub projection: Option<RunProjection>,
     /// The same if every ask is accepted; used only then.
     pub projection_if_asked: Option<RunProjection>,
+    /// What other runs are told, if this is written.
+    pub tells: Vec<Telling>,
+    /// What every live run below is told as a control, if what is written ends the run (HND-015).
+    pub below: Option<Vec<u8>>,
     /// Give the run up: nothing is in flight and nothing waits in its inbox.
     pub park: bool,
 }
 
 impl Entry {
+    /// The sub-runs that begin if their asks are accepted.
+    pub fn sub_runs(&self) -> impl Iterator<Item = &SubRun> {
+        self.asks.iter().filter_map(|ask| ask.sub_run.as_deref())
+    }
+
     /// Every budget whose meter the entry may touch; a store loads these before it judges.
     pub fn budgets(&self) -> impl Iterator<Item = &BudgetId> {
         let released = self.releases.iter().flat_map(|release| &release.reservations);
@@ -236,6 +273,8 @@ pub struct Ground<'a> {
     pub retired: &'a BTreeSet<BudgetId>,
     /// Which of the commands the entry answers do wait in the run's inbox.
     pub waiting: &'a BTreeSet<CommandId>,
+    /// Which of the sub-runs it would begin have an id or a key that is in use.
+    pub taken: &'a BTreeSet<RunKey>,
     /// The store's clock.
     pub now: UnixMicros,
 }
@@ -315,6 +354,8 @@ pub enum AskRefusal {
     },
     /// A kill, cancel or pause was delivered that the writer had not seen.
     Commanded,
+    /// The sub-run that it would begin is not this run's to begin, or its id is in use.
+    SubRunTaken,
 }
 
 /// What an accepted entry writes.
@@ -330,6 +371,10 @@ pub struct Accepted {
     pub answers: Vec<AskAnswer>,
     /// The run's row after the entry.
     pub head: RunHead,
+    /// The sub-runs that begin, by their place among the asks.
+    pub begun: Vec<usize>,
+    /// What is written ends the run: everything below it is told (HND-015).
+    pub ends: bool,
 }
 
 /// Judges one entry, and says what is to be written.
@@ -373,12 +418,17 @@ pub fn judge(ground: Ground<'_>, entry: &Entry) -> Result<Accepted, EntryRefusal
     }
 
     let mut answers = Vec::with_capacity(entry.asks.len());
-    for ask in &entry.asks {
+    let mut begun = Vec::new();
+    let mut ends = entry.facts.iter().any(|fact| matches!(fact.event, RunEvent::RunFinished(_)));
+    for (place, ask) in entry.asks.iter().enumerate() {
         let refusal = objection(before, ground.changes, ground.epoch, entry, ask);
+        let refusal = refusal.or_else(|| no_child(before, ask, ground.taken));
         answers.push(match refusal.map_or_else(|| books.reserve(ask, ground.epoch), Err) {
             Err(refusal) => AskAnswer::Refused(refusal),
             Ok(stamped) => {
                 let first = events.len();
+                ends |= stamped.iter().any(|new| matches!(new.event, RunEvent::RunFinished(_)));
+                begun.extend(ask.sub_run.is_some().then_some(place));
                 events.extend(stamped.iter().map(|event| stamp(&mut head, ground.now, event)));
                 let admission = stamped.iter().position(|new| admits(&new.event));
                 admission.map_or(AskAnswer::Recorded, |at| AskAnswer::Admitted { seq: events[first + at].seq })
@@ -396,7 +446,7 @@ pub fn judge(ground: Ground<'_>, entry: &Entry) -> Result<Accepted, EntryRefusal
     if entry.park && !answers.iter().any(|answer| matches!(answer, AskAnswer::Admitted { .. })) {
         head.owner = None;
     }
-    Ok(Accepted { projection, events, read_back: Vec::new(), answers, head })
+    Ok(Accepted { projection, events, read_back: Vec::new(), answers, head, begun, ends })
 }
 
 /// The event as it goes into the journal right after `head`, which moves on to it.
@@ -445,6 +495,21 @@ fn objection(head: &RunHead, changes: &[EpochChange], epoch: u64, entry: &Entry,
         return Some(AskRefusal::Stale { epoch });
     }
     None
+}
+
+/// Why the sub-run of an ask does not begin: only a run itself begins its children, in its own tenant (HND-016).
+fn no_child(head: &RunHead, ask: &Ask, taken: &BTreeSet<RunKey>) -> Option<AskRefusal> {
+    let sub_run = ask.sub_run.as_deref()?;
+    let own = sub_run.events.first().is_some_and(|first| match &first.event {
+        RunEvent::RunSubmitted(submitted) => {
+            let parent = submitted.handed_off.as_ref().and_then(|handed| handed.parent.as_ref());
+            submitted.tenant_id == head.tenant_id
+                && submitted.parent_run_id == Some(head.run_id)
+                && parent.is_some_and(|parent| parent.run_key == head.run_key)
+        }
+        _ => false,
+    });
+    (!own || sub_run.tenant_id != head.tenant_id || taken.contains(&sub_run.run_key)).then_some(AskRefusal::SubRunTaken)
 }
 
 /// True if the change may end runs of this tenant that call nothing.

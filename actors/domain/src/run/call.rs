@@ -82,7 +82,7 @@ impl RunEnvelope {
         if self.end.is_some() || !self.started || self.is_failing() {
             return Vec::new();
         }
-        let open = self.open_calls().count();
+        let open = self.open_calls().count() + self.live_handoffs().count();
         let mut room = (self.plan.fan_out() as usize).saturating_sub(open);
         let mut free: Vec<usize> = (0..self.plan.steps.len()).filter(|index| self.may_begin(*index, now)).collect();
         // Only several need an order among them.
@@ -92,15 +92,13 @@ impl RunEnvelope {
         }
         free.into_iter()
             .filter(|index| match &self.plan.steps[*index].kind {
-                StepKind::Tool { .. } if room == 0 => false,
-                StepKind::Tool { .. } => {
+                StepKind::Tool { .. } | StepKind::Agent { .. } if room == 0 => false,
+                StepKind::Tool { .. } | StepKind::Agent { .. } => {
                     room -= 1;
                     true
                 }
                 StepKind::Approval { .. } => true,
-                StepKind::Agent { .. } | StepKind::Model { .. } | StepKind::Branch { .. } | StepKind::Wait { .. } => {
-                    false
-                }
+                StepKind::Model { .. } | StepKind::Branch { .. } | StepKind::Wait { .. } => false,
             })
             .collect()
     }
@@ -243,7 +241,13 @@ pub fn fits_beside(run: &RunEnvelope, asks: &[Ask], admissible: &Admissible, now
 /// The ask that sends an open call out again after a crash.
 pub fn redispatch(call: &RunToolCallRecord, target: Target, attempt: u32, now: UnixMs) -> Ask {
     let event = RunEvent::CallRedispatched { call_id: call.call_id, attempt, requested_at_unix_ms: now };
-    Ask { events: vec![NewEvent::system(event)], call_id: call.call_id, step_id: call.step_id.clone(), target }
+    Ask {
+        events: vec![NewEvent::system(event)],
+        call_id: call.call_id,
+        step_id: call.step_id.clone(),
+        target,
+        sub_run: None,
+    }
 }
 
 /// A denial: the attempt is recorded and its step fails (ADM-016, ADM-019).
@@ -321,7 +325,13 @@ pub fn fail_step(step: &Step, code: &str, message: &str) -> NewEvent {
 }
 
 fn asking(prepared: &Prepared, events: Vec<NewEvent>) -> Ask {
-    Ask { events, call_id: prepared.call_id, step_id: prepared.step.step_id.clone(), target: prepared.target.clone() }
+    Ask {
+        events,
+        call_id: prepared.call_id,
+        step_id: prepared.step.step_id.clone(),
+        target: prepared.target.clone(),
+        sub_run: None,
+    }
 }
 
 fn refusal(

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::canonical;
 use crate::governance::budget::Budget;
+use crate::handoff::handed::HandedOff;
 use crate::identity::{self, Action, Actor, Reach};
 use crate::ids::{BranchId, CommandId, RunId, RunKey, StepId};
 use crate::invocation::hands_off;
@@ -85,7 +86,9 @@ const fn kind_of(command: &RunCommand) -> ControlKind {
         RunCommand::Kill { .. } => ControlKind::Kill,
         RunCommand::ChooseBranch { .. } => ControlKind::BranchChosen,
         RunCommand::RetryWithChanges { .. } => ControlKind::RetryWithChanges,
-        RunCommand::OperatorStep { .. } | RunCommand::DecideApproval { .. } => ControlKind::OperatorStep,
+        RunCommand::OperatorStep { .. } | RunCommand::DecideApproval { .. } | RunCommand::SubRunEnded { .. } => {
+            ControlKind::OperatorStep
+        }
     }
 }
 
@@ -111,7 +114,7 @@ fn effect_of(run: &RunEnvelope, command: &RunCommand, context: &Context) -> Resu
         RunCommand::ChooseBranch { step_id, branch_id, .. } => choose_branch(run, status, step_id.as_ref(), branch_id),
         RunCommand::RetryWithChanges { step_id, overrides, .. } => retry(run, status, step_id, overrides),
         RunCommand::OperatorStep { step_id, .. } => operator_step(run, status, step_id.as_ref()),
-        RunCommand::DecideApproval { .. } => Err(Denial::NoSuchStep),
+        RunCommand::DecideApproval { .. } | RunCommand::SubRunEnded { .. } => Err(Denial::NoSuchStep),
     }
 }
 
@@ -152,7 +155,8 @@ fn retry(
     let step = run.plan.step(step_id).ok_or(Denial::NoSuchStep)?;
     let behind = run.plan.behind(step_id);
     // A call that is out there cannot be taken back: it must be settled before its step is done again.
-    if run.open_calls().any(|call| behind.contains(&call.step_id)) {
+    let out = run.open_calls().map(|call| &call.step_id).chain(run.live_handoffs().map(|handoff| &handoff.step_id));
+    if out.into_iter().any(|step| behind.contains(step)) {
         return Err(Denial::InvalidStatusForRetry(status));
     }
     let refuse = |what: &str| Err(Denial::OverrideNotAllowed(what.to_owned()));
@@ -219,7 +223,8 @@ fn end_of(run: &RunEnvelope, command: &RunCommand) -> Option<RunFinished> {
         | RunCommand::ChooseBranch { .. }
         | RunCommand::RetryWithChanges { .. }
         | RunCommand::OperatorStep { .. }
-        | RunCommand::DecideApproval { .. } => return None,
+        | RunCommand::DecideApproval { .. }
+        | RunCommand::SubRunEnded { .. } => return None,
     };
     Some(RunFinished {
         status,
@@ -316,7 +321,8 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         agents: run.agents.clone(),
         // A fork is made by an operator's hand; what comes of it says nothing of either version.
         routing: None,
-        parent_run_id: run.parent_run_id,
+        // It is nobody's child: what it costs is in nobody else's books. What bounded its source bounds it too (I6).
+        parent_run_id: None,
         forked_from_run_id: Some(run.run_id),
         pipeline_id: run.pipeline_id.clone(),
         pipeline_semver: run.pipeline_semver.clone(),
@@ -335,6 +341,8 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         provenance_bundle_id: run.provenance_bundle_id.clone(),
         submission_hash: run.submission_hash.clone(),
         carried_outputs: carried(run),
+        handoff_rules: run.handoff_rules,
+        handed_off: run.handed_off.as_deref().map(|handed| Box::new(HandedOff { parent: None, ..handed.clone() })),
     };
     let audit = RunControlAuditEvent {
         audit_event_id: format!("{run_id}/2"),

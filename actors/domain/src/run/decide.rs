@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::handoff::ending::{SubRunEnd, may_report, reconcile};
 use crate::identity::{Actor, Role};
 use crate::ids::{ApprovalId, BranchId, StepId};
 use crate::redact::{redact_text, redact_value};
@@ -82,6 +83,11 @@ pub enum RunCommand {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subject_digest: Option<String>,
     },
+    /// A sub-run has ended: said by the runtime, in the append that closes it.
+    SubRunEnded {
+        /// How.
+        end: Box<SubRunEnd>,
+    },
 }
 
 impl RunCommand {
@@ -101,6 +107,7 @@ impl RunCommand {
             | Self::RetryWithChanges { reason, .. }
             | Self::OperatorStep { reason, .. }
             | Self::DecideApproval { reason, .. } => reason,
+            Self::SubRunEnded { .. } => "",
         }
     }
 }
@@ -123,6 +130,8 @@ impl RunCommand {
             if is_open(id.as_str()) { Ok(()) } else { Err(Denial::NoSuchBranch(BranchId::constant("redacted"))) }
         };
         match &mut self {
+            // It was redacted when it was written into the sub-run's journal.
+            Self::SubRunEnded { .. } => {}
             Self::Pause { reason } | Self::Resume { reason } | Self::Cancel { reason } => redact(reason),
             Self::ChooseBranch { step_id, branch_id, reason } => {
                 redact(reason);
@@ -278,6 +287,8 @@ pub fn decide(run: &RunEnvelope, command: &RunCommand, context: &Context) -> Res
         return Err(Denial::ReasonTooLong);
     }
     match command {
+        RunCommand::SubRunEnded { end } if may_report(&context.actor) => Ok(reconcile(run, end)),
+        RunCommand::SubRunEnded { .. } => Err(Denial::NotAuthorized { role: context.actor.role }),
         RunCommand::DecideApproval { approval_id, decision, reason, subject_digest } => {
             let subject_digest = subject_digest.as_deref();
             let answer = approval::Answer { approval_id: *approval_id, decision: *decision, reason, subject_digest };

@@ -10,6 +10,8 @@ use crate::catalog::Recovery;
 use crate::feedback::routing::{self, Routing};
 use crate::governance::budget::MeteredBudget;
 use crate::governance::grant::Grant;
+use crate::handoff::AttributionChain;
+use crate::handoff::handed::{HandedOff, HandoffRecord, HandoffRules};
 use crate::identity::Actor;
 use crate::ids::{
     AgentId, ApprovalId, CallId, GrantId, PipelineId, RunId, RunKey, SecretId, StageId, StepId, TenantId, ToolId,
@@ -31,7 +33,7 @@ use crate::run::step::StepState;
 use crate::time::{UnixMicros, UnixMs};
 
 /// Bump when `evolve` changes what it makes of the same events: snapshots of another version are thrown away.
-pub const FOLD_VERSION: u32 = 3;
+pub const FOLD_VERSION: u32 = 4;
 
 /// A run as it stands after some event of its journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -141,6 +143,18 @@ pub struct RunEnvelope {
     /// True once a budget came near its limit or went beyond it, or a tool used more than it had reserved (DSH-005).
     #[serde(default)]
     pub has_warnings: bool,
+    /// What holds of all hand-offs below, if it is a root that says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoff_rules: Option<HandoffRules>,
+    /// What it was handed, if it is a sub-run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_off: Option<Box<HandedOff>>,
+    /// The agents from the root to its own, if it is a sub-run (HND-014).
+    #[serde(default, skip_serializing_if = "AttributionChain::is_empty")]
+    pub attribution_chain: AttributionChain,
+    /// Its hand-offs, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handoffs: Vec<HandoffRecord>,
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<RunFinished>,
@@ -310,6 +324,9 @@ pub struct Checkpoint {
     /// What and where it is.
     #[serde(flatten)]
     pub artifact: ArtifactRef,
+    /// The agents from the root to the one that made it, where there is more than one (HND-014).
+    #[serde(default, skip_serializing_if = "AttributionChain::is_empty")]
+    pub attribution: AttributionChain,
 }
 
 /// Evidence of a stage.

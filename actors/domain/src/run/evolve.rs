@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::governance::budget::{self, Meter, MeteredBudget};
+use crate::handoff::ending::failure_code;
+use crate::handoff::handed::HandoffRecord;
+use crate::handoff::{AttributionChain, derive_attribution_chain};
 use crate::ids::{CallId, StepId};
 use crate::invocation::TONE_BLOCKED;
 use crate::mode::{self, Mode, ModeBounds};
@@ -15,8 +18,8 @@ use crate::run::chain::StoredEvent;
 use crate::run::envelope::{ApprovalRecord, Checkpoint, Decision, Hold, RunEnvelope, RunToolCallRecord, StageEvidence};
 use crate::run::event::{
     ApprovalDecision, ApprovalReason, ApprovalRequested, ArtifactRef, CallOutcome, CallPending, CallRefused,
-    CallSettled, ControlApplied, ControlEffect, DecisionLabel, Evidence, GovernanceAudited, LateEvidence, Reservation,
-    RunEvent, RunFinished, RunSubmitted, StoredValue,
+    CallSettled, ControlApplied, ControlEffect, DecisionLabel, Evidence, GovernanceAudited, HandoffDispatched,
+    HandoffReconciled, LateEvidence, Reservation, RunEvent, RunFinished, RunSubmitted, StoredValue,
 };
 use crate::run::ledger::RunCostLedger;
 use crate::run::settle::ABSTAINED;
@@ -125,6 +128,14 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
             .collect(),
         grant_uses: BTreeMap::new(),
         has_warnings: false,
+        handoff_rules: submitted.handoff_rules,
+        attribution_chain: submitted
+            .handed_off
+            .as_ref()
+            .map(|handed| derive_attribution_chain(&handed.chain))
+            .unwrap_or_default(),
+        handed_off: submitted.handed_off.clone(),
+        handoffs: Vec::new(),
         end: None,
         finished_at: None,
         closed: false,
@@ -202,10 +213,17 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
         RunEvent::TimerFired { step_id } => {
             run.set_step(step_id, StepState::Done { output: None, branch_id: None });
         }
+        RunEvent::HandoffDispatched(dispatched) => handoff_dispatched(run, dispatched),
+        RunEvent::HandoffDenied(denied) => run.fail_step(&denied.step_id, denied.reason.code(), &denied.message),
+        RunEvent::HandoffReconciled(reconciled) => handoff_reconciled(run, reconciled),
         RunEvent::ControlApplied(control) => control_applied(run, control),
         RunEvent::GovernanceAudited(audited) => {
-            run.has_warnings |=
-                matches!(**audited, GovernanceAudited::Budget { .. } | GovernanceAudited::Overshoot { .. });
+            run.has_warnings |= matches!(
+                **audited,
+                GovernanceAudited::Budget { .. }
+                    | GovernanceAudited::Overshoot { .. }
+                    | GovernanceAudited::SubagentBudgetExceeded { .. }
+            );
         }
         RunEvent::RunFinished(end) => run_finished(run, at, end),
         RunEvent::RunClosed {} => run.closed = true,
@@ -328,6 +346,68 @@ fn call_settled(run: &mut RunEnvelope, settled: &CallSettled) {
         }
         CallOutcome::Pending => {}
     }
+}
+
+// What a sub-run may spend is held on this run's own meters, so that its own calls cannot spend it too (HND-011).
+fn handoff_dispatched(run: &mut RunEnvelope, dispatched: &HandoffDispatched) {
+    let now = dispatched.dispatched_at_unix_ms.0.div_euclid(1_000);
+    for own in &mut run.run_budgets {
+        budget::roll(&own.budget, &mut own.meter, now);
+        own.meter.reserved = own.meter.reserved.plus(dispatched.given.get(own.budget.category));
+    }
+    run.set_step(&dispatched.step_id, StepState::HandedOff { child_run_id: dispatched.child_run_id });
+    run.decided(&dispatched.step_id, DecisionLabel::HandoffDispatched, dispatched.agent_id.to_string());
+    run.handoffs.push(HandoffRecord {
+        step_id: dispatched.step_id.clone(),
+        agent_id: dispatched.agent_id.clone(),
+        child_run_id: dispatched.child_run_id,
+        child_run_key: dispatched.child_run_key,
+        given: dispatched.given.clone(),
+        dispatched_at_unix_ms: dispatched.dispatched_at_unix_ms,
+        status: None,
+        used: None,
+    });
+}
+
+fn handoff_reconciled(run: &mut RunEnvelope, reconciled: &HandoffReconciled) {
+    let now = run.last_at.ms().0.div_euclid(1_000);
+    let of_child = |record: &&mut HandoffRecord| record.child_run_id == reconciled.child_run_id && record.is_live();
+    let Some(record) = run.handoffs.iter_mut().find(of_child) else { return };
+    let used = BudgetCategory::ALL
+        .into_iter()
+        .fold(Usage::none(), |used, category| used.with(category, reconciled.ledger.counter(category)));
+    record.status = Some(reconciled.status);
+    record.used = Some(used.clone());
+    let given = record.given.clone();
+    for own in &mut run.run_budgets {
+        let category = own.budget.category;
+        budget::settle(own, given.get(category), used.get(category), now);
+    }
+    run.cost_ledger.absorb(reconciled.child_run_id, &reconciled.ledger);
+    if let Some(simulated) = &reconciled.simulated {
+        run.simulated_ledger.get_or_insert_default().absorb(reconciled.child_run_id, simulated);
+    }
+    let waits = |state: &StepState| matches!(state, StepState::HandedOff { child_run_id } if *child_run_id == reconciled.child_run_id);
+    if run.end.is_some() || !run.step_state(&reconciled.step_id).is_some_and(waits) {
+        return;
+    }
+    let step = &reconciled.step_id;
+    if reconciled.status == RunStatus::Completed {
+        let stage_id = run.stage_of(step);
+        // What a sub-run has left behind says itself who made it.
+        run.intermediate_artifacts.extend(reconciled.artifacts.iter().map(|made| Checkpoint {
+            step_id: step.clone(),
+            stage_id: stage_id.clone(),
+            artifact: made.artifact.clone(),
+            attribution: made.attribution.clone(),
+        }));
+        return run.finish_step(step, reconciled.output.as_ref(), &[], None);
+    }
+    let why = match (&reconciled.code, &reconciled.message) {
+        (Some(code), Some(message)) => format!("the sub-run {} ended: {code}: {message}", reconciled.child_run_id),
+        (_, _) => format!("the sub-run {} did not complete", reconciled.child_run_id),
+    };
+    run.fail_step(step, failure_code(reconciled.status), &why);
 }
 
 // Run-scope budgets have no row in the store: their meters are this fold.
@@ -578,10 +658,13 @@ impl RunEnvelope {
         evidence: Option<&Evidence>,
     ) {
         let stage_id = self.stage_of(id);
+        let attribution = self.plan.step(id).map(|step| self.attribution_of(step)).unwrap_or_default();
+        let attribution = if attribution.0.len() > 1 { attribution } else { AttributionChain::default() };
         self.intermediate_artifacts.extend(artifacts.iter().map(|artifact| Checkpoint {
             step_id: id.clone(),
             stage_id: stage_id.clone(),
             artifact: artifact.clone(),
+            attribution: attribution.clone(),
         }));
         self.evidence_of(id, evidence);
         self.set_step(id, StepState::Done { output: output.cloned().map(Arc::new), branch_id: None });

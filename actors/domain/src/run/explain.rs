@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::governance::budget::MeterReading;
 use crate::governance::gate::StageAnswer;
+use crate::handoff::dispatch::DispatchDenialReason;
 use crate::identity::Actor;
 use crate::ids::{AgentId, CallId, GrantId, RunId, StepId, ToolId};
 use crate::quantity::Usage;
@@ -32,6 +33,9 @@ pub struct Explanation {
     pub end: Option<Ending>,
     /// The switches and budgets that stopped it, and what tools used beyond what was reserved.
     pub audits: Vec<Audit>,
+    /// Its hand-offs that were refused, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused_handoffs: Vec<RefusedHandoff>,
     /// Who steered it, in order.
     pub controls: Vec<Steering>,
     /// Its calls, in order.
@@ -74,6 +78,23 @@ pub struct Audit {
     pub seq: u64,
     /// What stopped the run, who armed it and when, or what each meter showed.
     pub what: GovernanceAudited,
+}
+
+/// A hand-off that was refused (HND-009).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedHandoff {
+    /// The event.
+    pub seq: u64,
+    /// The step.
+    pub step_id: StepId,
+    /// To whom it was.
+    pub agent_id: AgentId,
+    /// The reason.
+    pub reason: DispatchDenialReason,
+    /// The figures it was decided on, and what would be right.
+    pub message: String,
 }
 
 /// A control that was applied.
@@ -146,6 +167,7 @@ pub fn explain(events: &[StoredEvent]) -> Result<Explanation, FoldError> {
     let mut run = begin(first)?;
     let mut told: BTreeMap<CallId, Told> = BTreeMap::new();
     let (mut end, mut audits, mut controls) = (None, Vec::new(), Vec::new());
+    let mut refused_handoffs = Vec::new();
     for stored in &events[1..] {
         fold_one(&mut run, stored)?;
         let seq = stored.seq;
@@ -164,6 +186,13 @@ pub fn explain(events: &[StoredEvent]) -> Result<Explanation, FoldError> {
                 told.entry(call.call_id).or_default().meters = call.meters.clone();
             }
             Some(RunEvent::GovernanceAudited(what)) => audits.push(Audit { seq, what: *what }),
+            Some(RunEvent::HandoffDenied(denied)) => refused_handoffs.push(RefusedHandoff {
+                seq,
+                step_id: denied.step_id.clone(),
+                agent_id: denied.agent_id.clone(),
+                reason: denied.reason,
+                message: denied.in_words(),
+            }),
             Some(RunEvent::ControlApplied(control)) => controls.push(Steering {
                 seq,
                 kind: control.audit.kind,
@@ -208,5 +237,14 @@ pub fn explain(events: &[StoredEvent]) -> Result<Explanation, FoldError> {
         .collect();
     let unknown = calls.iter().filter(|call| call.outcome == CallOutcome::Unknown).map(|call| call.call_id);
     let unknown_call_ids = unknown.collect();
-    Ok(Explanation { run_id: run.run_id, status: run.status, end, audits, controls, calls, unknown_call_ids })
+    Ok(Explanation {
+        run_id: run.run_id,
+        status: run.status,
+        end,
+        audits,
+        refused_handoffs,
+        controls,
+        calls,
+        unknown_call_ids,
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{StageId, ToolId};
+use crate::ids::{RunId, StageId, ToolId};
 use crate::quantity::{BudgetCategory, Micros, Usage};
 
 /// What a run has cost so far (LED-001, LED-003). Each counter is the twin of one budget category (LED-002).
@@ -45,6 +45,20 @@ impl RunCostLedger {
         add(self.per_tool_cost_units.entry(tool.clone()).or_default(), cost);
         for (category, amount) in charge.iter() {
             add(self.counter_mut(category), amount);
+        }
+    }
+
+    /// Adds what a sub-run has cost in all, once, under `handoff:<childRunId>` (LED-011).
+    pub fn absorb(&mut self, child: RunId, of_child: &Self) {
+        // Letters, digits, a colon and hyphens: an id may be made of those.
+        let stage = StageId::new(format!("handoff:{child}")).unwrap_or_else(|_| StageId::constant("handoff"));
+        let add = |counter: &mut Micros, amount: Micros| *counter = counter.plus(amount);
+        add(self.per_stage_cost_units.entry(stage).or_default(), of_child.total_cost_units);
+        for (tool, amount) in &of_child.per_tool_cost_units {
+            add(self.per_tool_cost_units.entry(tool.clone()).or_default(), *amount);
+        }
+        for category in BudgetCategory::ALL {
+            add(self.counter_mut(category), of_child.counter(category));
         }
     }
 

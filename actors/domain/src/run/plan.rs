@@ -5,7 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::handoff::beginning::APPROVAL_STEP;
+use crate::handoff::handed::Delegation;
 use crate::ids::{AgentId, BranchId, StageId, StepId, ToolId};
+use crate::quantity::Micros;
+use crate::redact::redact_value;
 use crate::run::approvers::Approvers;
 use crate::run::binding;
 
@@ -88,11 +92,7 @@ pub enum StepKind {
         approved_by: Option<StepId>,
     },
     /// A hand-off to a sub-run.
-    Agent {
-        /// What the sub-run is given.
-        #[serde(default)]
-        input: Value,
-    },
+    Agent(Box<Handoff>),
     /// A model proposes calls inside the step's grants.
     Model {
         /// What the model is told.
@@ -127,6 +127,35 @@ pub enum StepKind {
         /// How long, in seconds.
         seconds: u64,
     },
+}
+
+/// Work that is handed to another agent: a plan of its own, carried out by a sub-run (HND). The step's `agentId` is that agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Handoff {
+    /// What the sub-run's plan reads under `/inputs`; bound like tool arguments.
+    #[serde(default)]
+    pub input: Value,
+    /// What the sub-run does.
+    pub plan: Plan,
+    /// The most it may cost; what its tools may cost at most by the catalog, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sub_budget: Option<Micros>,
+    /// Who must agree before it works (HND-001).
+    #[serde(default = "nobody", skip_serializing_if = "is_nobody")]
+    pub requirement: ApprovalRequirement,
+    /// What it may do; its plan's tools, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegate: Option<Delegation>,
+}
+
+const fn nobody() -> ApprovalRequirement {
+    ApprovalRequirement::None
+}
+
+fn is_nobody(requirement: &ApprovalRequirement) -> bool {
+    *requirement == ApprovalRequirement::None
 }
 
 impl StepKind {
@@ -213,7 +242,7 @@ pub enum PlanError {
     /// More than [`STEPS_MAX`] steps.
     #[error("the plan has {0} steps; at most {STEPS_MAX} are allowed")]
     TooManySteps(usize),
-    /// `agent` and `model` steps cannot be run yet.
+    /// `model` steps cannot be run yet.
     #[error("step `{step}` is of kind `{kind}`, which this version cannot run")]
     StepKindNotAvailable {
         /// The step.
@@ -344,7 +373,16 @@ impl Plan {
                 Some(problem) => bad(&problem),
                 None => Ok(()),
             },
-            StepKind::Agent { .. } | StepKind::Model { .. } => {
+            StepKind::Agent(handoff) => {
+                if step.agent_id.is_none() {
+                    return bad("a hand-off names in `agentId` to whom");
+                }
+                match handoff.problem() {
+                    Some(problem) => bad(&problem),
+                    None => handoff.plan.validate(),
+                }
+            }
+            StepKind::Model { .. } => {
                 Err(PlanError::StepKindNotAvailable { step: step.step_id.clone(), kind: step.kind.as_str() })
             }
             StepKind::Approval { approval_ttl_seconds, .. } if *approval_ttl_seconds == 0 => {
@@ -436,5 +474,24 @@ impl Plan {
         Some(format!(
             "`args` bind to the output of `{late}`, for which `{gate}` does not wait; let it depend on that step"
         ))
+    }
+}
+
+impl Handoff {
+    /// What is wrong with it by itself; its plan is checked as any plan is.
+    fn problem(&self) -> Option<String> {
+        if self.plan.step(&StepId::constant(APPROVAL_STEP)).is_some() {
+            return Some(format!("no step of `plan` may be called `{APPROVAL_STEP}`"));
+        }
+        if self.requirement != ApprovalRequirement::None && self.plan.steps.len() >= STEPS_MAX {
+            return Some("`plan` has no room for the approval that `requirement` asks for".to_owned());
+        }
+        // It is kept as it is, in one journal after another: what is secret goes through `input`, or is a handle.
+        let shown = self.plan.steps.iter().filter_map(|step| step.kind.document());
+        let mut shown = shown.map(redact_value);
+        shown.any(|(_, changed)| changed).then(|| {
+            "`plan` holds something that looks like a secret; give it in `input`, or name it {\"$secret\": \"id\"}"
+                .to_owned()
+        })
     }
 }

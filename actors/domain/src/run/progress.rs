@@ -138,11 +138,16 @@ pub fn progress_kind(event: &RunEvent) -> ProgressKind {
         RunEvent::CallSettled(_) | RunEvent::CallRefused(_) => ProgressKind::ToolResult,
         RunEvent::LateEvidence(_) | RunEvent::RunClosed {} => ProgressKind::OperatorNote,
         RunEvent::GovernanceAudited(audited) => match **audited {
-            GovernanceAudited::Budget { .. } | GovernanceAudited::Overshoot { .. } => ProgressKind::BudgetWarning,
+            GovernanceAudited::Budget { .. }
+            | GovernanceAudited::Overshoot { .. }
+            | GovernanceAudited::SubagentBudgetExceeded { .. } => ProgressKind::BudgetWarning,
             GovernanceAudited::KillSwitch { .. } | GovernanceAudited::IdentityMismatch { .. } => {
                 ProgressKind::OperatorNote
             }
         },
+        RunEvent::HandoffDispatched(_) | RunEvent::HandoffDenied(_) | RunEvent::HandoffReconciled(_) => {
+            ProgressKind::Handoff
+        }
         RunEvent::StepThrottled { .. } => ProgressKind::Throttled,
         RunEvent::StepSkipped { .. } | RunEvent::StepFailed { .. } | RunEvent::TimerFired { .. } => {
             ProgressKind::StepFinished

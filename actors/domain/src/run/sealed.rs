@@ -69,20 +69,20 @@ impl Part {
 
 impl StepKind {
     /// What the step's bindings stand in.
-    pub const fn document(&self) -> Option<&Value> {
+    pub fn document(&self) -> Option<&Value> {
         match self {
             Self::Tool { args, .. } => Some(args),
-            Self::Agent { input } => Some(input),
+            Self::Agent(handoff) => Some(&handoff.input),
             Self::Model { prompt } => Some(prompt),
             Self::Approval { subject, .. } => Some(subject),
             Self::Branch { .. } | Self::Wait { .. } => None,
         }
     }
 
-    const fn document_mut(&mut self) -> Option<&mut Value> {
+    fn document_mut(&mut self) -> Option<&mut Value> {
         match self {
             Self::Tool { args, .. } => Some(args),
-            Self::Agent { input } => Some(input),
+            Self::Agent(handoff) => Some(&mut handoff.input),
             Self::Model { prompt } => Some(prompt),
             Self::Approval { subject, .. } => Some(subject),
             Self::Branch { .. } | Self::Wait { .. } => None,

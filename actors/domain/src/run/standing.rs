@@ -72,10 +72,10 @@ impl RunEnvelope {
 
     fn derived_status(&self, now: UnixMs) -> RunStatus {
         let young = |call: &RunToolCallRecord| now.since(call.requested_at_unix_ms) < AWAITING_TOOL_AFTER_MS;
-        let in_flight =
-            self.open_calls().any(young) || self.steps.iter().any(|state| matches!(state, StepState::Waiting { .. }));
+        let in_flight = self.open_calls().any(young)
+            || self.steps.iter().any(|state| matches!(state, StepState::Waiting { .. } | StepState::HandedOff { .. }));
         // A step that is ready but for the fan-out waits for the calls that are out, as the run does.
-        let room = self.open_calls().count() < self.plan.fan_out() as usize;
+        let room = self.open_calls().count() + self.live_handoffs().count() < self.plan.fan_out() as usize;
         if in_flight || (room && (0..self.steps.len()).any(|index| self.is_ready(index))) {
             return RunStatus::Running;
         }

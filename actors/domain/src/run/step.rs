@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ids::{ApprovalId, BranchId, CallId};
+use crate::ids::{ApprovalId, BranchId, CallId, RunId};
 use crate::quantity::Usage;
 use crate::run::event::{ArtifactRef, Evidence, StoredValue};
 use crate::time::UnixMs;
@@ -21,6 +21,11 @@ pub enum StepState {
     InFlight {
         /// The call.
         call_id: CallId,
+    },
+    /// A sub-run works on it.
+    HandedOff {
+        /// The sub-run.
+        child_run_id: RunId,
     },
     /// Waiting for its turn at a token bucket.
     Throttled {

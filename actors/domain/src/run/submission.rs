@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::canonical;
 use crate::governance::budget::{Budget, BudgetScope, OnExceeded};
 use crate::governance::grant::{Constraints, Grant, GrantScope};
+use crate::handoff::handed::{DEPTH_CAP_MAX, HandoffRules};
 use crate::identity::Actor;
 use crate::ids::{AgentId, BudgetId, GrantId, PipelineId, RunId, RunKey, StageId, StepId, TenantId, ToolId};
 use crate::invocation::{InvocationEnvelope, StoredInvocation, Surface};
@@ -26,6 +27,8 @@ use crate::time::UnixMs;
 
 pub use crate::mode::COST_QUALITY_MODES;
 
+/// Most steps of a plan and of all the plans that its hand-offs carry.
+pub const ALL_STEPS_MAX: usize = 1_000;
 /// Most run-scope budgets of one run.
 pub const BUDGETS_MAX: usize = 9;
 
@@ -62,6 +65,9 @@ pub struct Submission {
     /// What is to be tighter than the mode has it (MOD-010).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode_override: Option<ModeOverride>,
+    /// What holds of all hand-offs below the run (HND-003, HND-004).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoffs: Option<HandoffRules>,
 }
 
 fn mode_default() -> String {
@@ -162,6 +168,9 @@ pub enum SubmissionError {
     /// An id that looks like a secret. It is not repeated here.
     #[error("{0} looks like a secret; ids are shown and kept as they are, so choose another")]
     SecretInId(&'static str),
+    /// Hand-offs that cannot be.
+    #[error("`handoffs`: {0}")]
+    BadHandoffs(String),
     /// A budget that makes no sense.
     #[error("budget {index}: {problem}")]
     BadBudget {
@@ -188,6 +197,7 @@ impl SubmissionError {
             Self::BadInvocation { .. } => "bad-invocation",
             Self::UnknownSurface(_) => "unknown-surface",
             Self::SecretInId(_) => "secret-in-id",
+            Self::BadHandoffs(_) => "bad-handoffs",
             Self::BadBudget { .. } => "bad-budget",
         }
     }
@@ -217,7 +227,13 @@ pub fn read(value: Value) -> Result<Submission, SubmissionError> {
 fn check_fields(index: usize, step: &Value) -> Result<(), SubmissionError> {
     let own: &[&str] = match step.get("kind").and_then(Value::as_str) {
         Some("tool") => &["toolId", "args", "approvedBy"],
-        Some("agent") => &["input"],
+        Some("agent") => {
+            let steps = step.get("plan").and_then(|plan| plan.get("steps")).and_then(Value::as_array);
+            for (index, step) in steps.into_iter().flatten().enumerate() {
+                check_fields(index, step)?;
+            }
+            &["input", "plan", "subBudget", "requirement", "delegate"]
+        }
         Some("model") => &["prompt"],
         Some("approval") => &["requirement", "approvers", "prompt", "subject", "approvalTtlSeconds"],
         Some("branch") => &["branches"],
@@ -275,9 +291,10 @@ pub fn accept_among(
     let ids_are_open = [submission.pipeline_id.as_ref().map(PipelineId::as_str), submission.pipeline_semver.as_deref()];
     check_open("pipelineId or pipelineSemver", ids_are_open.into_iter().flatten())?;
     let plan = submission.plan.into_plan();
-    plan.steps.iter().try_for_each(check_step_ids)?;
+    plan.all_steps().into_iter().try_for_each(check_step_ids)?;
     plan.validate()?;
-    for step in &plan.steps {
+    check_depth(&plan, submission.handoffs)?;
+    for step in plan.all_steps() {
         if let Some(tool_id) = step.kind.tool_id()
             && crate::catalog::entry(tool_id).is_none()
         {
@@ -292,7 +309,8 @@ pub fn accept_among(
             .as_ref()
             .is_some_and(|id| spec_of(id, submission.pipeline_semver.as_deref()).is_some()),
     };
-    let taking_part = || plan.steps.iter().filter_map(|step| step.agent_id.as_ref()).chain([&submission.root_agent_id]);
+    let steps = plan.all_steps();
+    let taking_part = || steps.iter().filter_map(|step| step.agent_id.as_ref()).chain([&submission.root_agent_id]);
     if let Some(other) = submission.agent_versions.keys().find(|agent| !taking_part().any(|own| own == *agent)) {
         return Err(SubmissionError::AgentTakesNoPart(other.clone()));
     }
@@ -348,6 +366,8 @@ pub fn accept_among(
         provenance_bundle_id: submitter.run_key.derive("provenance", "root", 0).to_string(),
         submission_hash,
         carried_outputs: Vec::new(),
+        handoff_rules: submission.handoffs,
+        handed_off: None,
     })
 }
 
@@ -386,7 +406,8 @@ impl RunSubmitted {
     /// Keeps the versions of the run's agents and takes over where they stand now: another run is made of one, and is held
     /// against what holds today.
     pub fn agents_now(&mut self, registry: &AgentRegistry) {
-        let taking_part = self.plan.steps.iter().filter_map(|step| step.agent_id.as_ref()).chain([&self.root_agent_id]);
+        let steps = self.plan.all_steps();
+        let taking_part = steps.iter().filter_map(|step| step.agent_id.as_ref()).chain([&self.root_agent_id]);
         let mut agents = self.agents.clone();
         for agent in taking_part {
             let known = registry.for_tenant(&self.tenant_id, agent).iter();
@@ -418,6 +439,21 @@ fn check_open<'a>(what: &'static str, ids: impl IntoIterator<Item = &'a str>) ->
         true => Err(SubmissionError::SecretInId(what)),
         false => Ok(()),
     }
+}
+
+// A plan cannot carry deeper hand-offs than the deepest chain that may be asked for.
+fn check_depth(plan: &Plan, rules: Option<HandoffRules>) -> Result<(), SubmissionError> {
+    let bad = |problem: String| Err(SubmissionError::BadHandoffs(problem));
+    if rules.is_some_and(|rules| rules.depth_cap > DEPTH_CAP_MAX) {
+        return bad(format!("`depthCap` may be at most {DEPTH_CAP_MAX}"));
+    }
+    let steps = plan.all_steps().len();
+    if steps > ALL_STEPS_MAX {
+        return bad(format!(
+            "the plan and those of its hand-offs have {steps} steps; at most {ALL_STEPS_MAX} are allowed"
+        ));
+    }
+    Ok(())
 }
 
 /// The digest that tells a repeat from another run under the same id (EXE-010).
@@ -500,7 +536,7 @@ pub(crate) fn run_budget_id(run_id: RunId, category: BudgetCategory) -> BudgetId
 
 /// The first scope a planned tool needs and the submitter does not have (EXE-006, CAT-009).
 pub fn missing_scope(submitted: &RunSubmitted) -> Option<String> {
-    let needed = submitted.plan.steps.iter().filter(|step| !step.optional);
+    let needed = submitted.plan.all_steps().into_iter().filter(|step| !step.optional);
     let tools = needed.filter_map(|step| step.kind.tool_id()).filter_map(crate::catalog::entry);
     tools
         .flat_map(|entry| entry.required_scopes.iter())

@@ -16,6 +16,7 @@ pub fn tell(found: &Explanation, in_full: bool) -> String {
     let mut text = Text::default();
     run(found, &mut text);
     audits(found, &mut text);
+    handoffs(found, &mut text);
     calls(found, in_full, &mut text);
     text.0
 }
@@ -60,6 +61,12 @@ fn audits(found: &Explanation, text: &mut Text) {
             GovernanceAudited::Overshoot { call_id, detail, .. } => {
                 text.line(&format!("event {}: call {call_id} used more than was reserved: {detail}", audit.seq));
             }
+            GovernanceAudited::SubagentBudgetExceeded { child_run_id, given, used, beyond } => {
+                text.line(&format!(
+                    "event {}: sub-run {child_run_id} used {used} of the {given} it was given, {beyond} more than it had",
+                    audit.seq
+                ));
+            }
             GovernanceAudited::IdentityMismatch { claimed_tenant_id } => {
                 text.line(&format!("event {}: submitted in the name of `{claimed_tenant_id}`", audit.seq));
             }
@@ -77,6 +84,18 @@ fn meters(readings: &[MeterReading], text: &mut Text) {
         })
         .collect();
     text.table(&["BUDGET", "CATEGORY", "CONSUMED", "RESERVED", "LIMIT", "ASKED"], &rows);
+}
+
+fn handoffs(found: &Explanation, text: &mut Text) {
+    for refused in &found.refused_handoffs {
+        let (step, agent) = (&refused.step_id, &refused.agent_id);
+        text.line(&format!(
+            "event {}: step `{step}` could not hand off to `{agent}`: {}: {}",
+            refused.seq,
+            refused.reason.code(),
+            refused.message
+        ));
+    }
 }
 
 fn calls(found: &Explanation, in_full: bool, text: &mut Text) {

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{CallId, RunKey, TenantId};
+use crate::ids::{CallId, RunId, RunKey, TenantId};
 use crate::quantity::{BudgetCategory, Usage};
 use crate::run::approval::objection;
 use crate::run::chain::{EventHash, StoredEvent};
 use crate::run::envelope::RunEnvelope;
-use crate::run::event::{CallPending, RunEvent};
+use crate::run::event::{CallPending, GovernanceAudited, RunEvent};
 use crate::run::evolve::{begin, fold_one};
 use crate::run::ledger::RunCostLedger;
 use crate::run::status::InvalidTransition;
@@ -98,6 +98,7 @@ fn chain(tenant: &TenantId, run_key: RunKey, events: &[StoredEvent], findings: &
 fn decisions(events: &[StoredEvent], calls: &mut BTreeMap<CallId, bool>, findings: &mut Vec<Finding>) {
     let mut finished = false;
     let mut closed = false;
+    let mut children: BTreeMap<RunId, bool> = BTreeMap::new();
     for stored in events {
         let Some(event) = stored.event() else {
             found(findings, stored.seq, "unreadable", format!("kind `{}` or its body is unknown", stored.kind));
@@ -106,7 +107,14 @@ fn decisions(events: &[StoredEvent], calls: &mut BTreeMap<CallId, bool>, finding
         if closed {
             found(findings, stored.seq, "after-closed", "nothing may follow the closing of a run");
         }
-        let allowed = matches!(event, RunEvent::CallSettled(_) | RunEvent::LateEvidence(_) | RunEvent::RunClosed {});
+        let allowed = matches!(
+            &event,
+            RunEvent::CallSettled(_)
+                | RunEvent::LateEvidence(_)
+                | RunEvent::HandoffReconciled(_)
+                | RunEvent::RunClosed {}
+        ) || matches!(&event, RunEvent::GovernanceAudited(audited)
+                if matches!(**audited, GovernanceAudited::SubagentBudgetExceeded { .. }));
         if finished && !allowed {
             found(findings, stored.seq, "after-terminal", format!("`{}` may not follow the end of a run", stored.kind));
         }
@@ -127,8 +135,9 @@ fn decisions(events: &[StoredEvent], calls: &mut BTreeMap<CallId, bool>, finding
             RunEvent::RunFinished(_) => finished = true,
             RunEvent::RunClosed {} => {
                 closed = true;
-                if !finished || calls.values().any(|open| *open) {
-                    found(findings, stored.seq, "closed-too-early", "the run is not over or has open calls");
+                if !finished || calls.values().chain(children.values()).any(|open| *open) {
+                    let message = "the run is not over, or has open calls or live sub-runs";
+                    found(findings, stored.seq, "closed-too-early", message);
                 }
             }
             RunEvent::RunSubmitted(_)
@@ -146,8 +155,24 @@ fn decisions(events: &[StoredEvent], calls: &mut BTreeMap<CallId, bool>, finding
             | RunEvent::BranchOffered { .. }
             | RunEvent::TimerSet { .. }
             | RunEvent::TimerFired { .. }
+            | RunEvent::HandoffDenied(_)
             | RunEvent::ControlApplied(_)
             | RunEvent::GovernanceAudited(_) => {}
+            RunEvent::HandoffDispatched(dispatched) => {
+                if children.insert(dispatched.child_run_id, true).is_some() {
+                    found(findings, stored.seq, "handed-off-twice", format!("sub-run {}", dispatched.child_run_id));
+                }
+            }
+            RunEvent::HandoffReconciled(reconciled) => match children.insert(reconciled.child_run_id, false) {
+                Some(true) => {}
+                Some(false) => {
+                    found(findings, stored.seq, "reconciled-twice", format!("sub-run {}", reconciled.child_run_id));
+                }
+                None => {
+                    let message = format!("sub-run {}", reconciled.child_run_id);
+                    found(findings, stored.seq, "reconciled-without-handoff", message);
+                }
+            },
         }
     }
 }
@@ -176,6 +201,10 @@ fn fold_agrees(events: &[StoredEvent], findings: &mut Vec<Finding>) {
             Some(RunEvent::CallSettled(settled)) if settled.simulated => simulated.add(&settled.charged),
             Some(RunEvent::CallSettled(settled)) => spent.add(&settled.charged),
             Some(RunEvent::CallRefused(refused)) => spent.add(&refused.charged),
+            Some(RunEvent::HandoffReconciled(child)) => {
+                spent.add(&used(&child.ledger));
+                simulated.add(&child.simulated.as_ref().map(used).unwrap_or_default());
+            }
             _ => {}
         }
     }
@@ -199,6 +228,10 @@ fn approved(run: &RunEnvelope, pending: &CallPending, seq: u64, findings: &mut V
     if let Some(objection) = step.and_then(|step| objection(run, step, &pending.args_hash)) {
         found(findings, seq, "call-not-approved", objection);
     }
+}
+
+fn used(ledger: &RunCostLedger) -> Usage {
+    BudgetCategory::ALL.into_iter().fold(Usage::none(), |used, category| used.with(category, ledger.counter(category)))
 }
 
 fn ledger(run: &RunEnvelope, ledger: &RunCostLedger, spent: &Usage, findings: &mut Vec<Finding>) {

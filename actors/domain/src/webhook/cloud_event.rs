@@ -131,6 +131,7 @@ fn run_data(event: &RunEvent, part: u32) -> Option<Map<String, Value>> {
             }
             GovernanceAudited::KillSwitch { .. }
             | GovernanceAudited::Overshoot { .. }
+            | GovernanceAudited::SubagentBudgetExceeded { .. }
             | GovernanceAudited::IdentityMismatch { .. } => return None,
         },
         RunEvent::CallPending(pending) => {
@@ -149,6 +150,9 @@ fn run_data(event: &RunEvent, part: u32) -> Option<Map<String, Value>> {
         | RunEvent::StepThrottled { .. }
         | RunEvent::StepSkipped { .. }
         | RunEvent::StepFailed { .. }
+        | RunEvent::HandoffDispatched(_)
+        | RunEvent::HandoffDenied(_)
+        | RunEvent::HandoffReconciled(_)
         | RunEvent::ApprovalReminded { .. }
         | RunEvent::BranchOffered { .. }
         | RunEvent::TimerSet { .. }

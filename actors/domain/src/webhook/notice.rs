@@ -35,6 +35,7 @@ pub fn of_run(event: &RunEvent, run: &RunKey, window_of: impl Fn(&BudgetId) -> O
             GovernanceAudited::Budget { .. } => vec![Notice::of(EventType::BudgetExceeded)],
             GovernanceAudited::KillSwitch { .. }
             | GovernanceAudited::Overshoot { .. }
+            | GovernanceAudited::SubagentBudgetExceeded { .. }
             | GovernanceAudited::IdentityMismatch { .. } => Vec::new(),
         },
         RunEvent::CallPending(pending) => {
@@ -54,6 +55,9 @@ pub fn of_run(event: &RunEvent, run: &RunKey, window_of: impl Fn(&BudgetId) -> O
         | RunEvent::StepThrottled { .. }
         | RunEvent::StepSkipped { .. }
         | RunEvent::StepFailed { .. }
+        | RunEvent::HandoffDispatched(_)
+        | RunEvent::HandoffDenied(_)
+        | RunEvent::HandoffReconciled(_)
         | RunEvent::ApprovalReminded { .. }
         | RunEvent::BranchOffered { .. }
         | RunEvent::TimerSet { .. }

@@ -39,9 +39,12 @@ const fn place(event: &RunEvent) -> usize {
         RunEvent::GovernanceAudited(_) => 18,
         RunEvent::RunFinished(_) => 19,
         RunEvent::RunClosed {} => 20,
+        RunEvent::HandoffDispatched(_) => 21,
+        RunEvent::HandoffDenied(_) => 22,
+        RunEvent::HandoffReconciled(_) => 23,
     }
 }
-const KINDS: usize = 21;
+const KINDS: usize = 24;
 
 fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")

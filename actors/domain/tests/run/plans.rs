@@ -69,7 +69,7 @@ fn two_hundred_steps_are_allowed_and_one_more_is_not() {
 
 #[test]
 fn kinds_that_cannot_be_run_yet_are_refused() {
-    assert_eq!(code(vec![of_kind("a", StepKind::Agent { input: json!({}) })]), "step-kind-not-available");
+    assert_eq!(code(vec![of_kind("a", StepKind::Model { prompt: json!({}) })]), "step-kind-not-available");
     assert_eq!(code(vec![of_kind("a", StepKind::Model { prompt: json!("hi") })]), "step-kind-not-available");
 }
 

@@ -21,6 +21,7 @@ mod dashboard;
 mod directory;
 mod feedback;
 mod governance;
+mod handoffs;
 mod inbox;
 mod keys;
 mod leases;
@@ -41,6 +42,7 @@ pub use dashboard::*;
 pub use directory::*;
 pub use feedback::*;
 pub use governance::*;
+pub use handoffs::*;
 pub use inbox::*;
 pub use keys::*;
 pub use leases::*;
@@ -172,6 +174,12 @@ macro_rules! store_conformance {
             what_works_unseen_is_in_nobodys_list,
             a_gold_sets_entries_come_back_as_they_were_put_in,
             an_input_is_in_a_gold_set_once_and_a_refusal_leaves_no_record,
+            a_sub_run_begins_with_its_parents_append_or_not_at_all,
+            nobody_begins_the_child_of_another_or_one_whose_id_is_in_use,
+            what_a_run_tells_another_lies_in_its_inbox_once,
+            a_command_reaches_every_live_run_below_once,
+            the_end_of_a_run_is_told_to_every_live_run_below,
+            a_child_that_is_being_begun_while_its_parent_is_killed_is_told_or_does_not_begin,
         }
     };
     (@each $open:path; $($case:ident),+ $(,)?) => { $(

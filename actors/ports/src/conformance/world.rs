@@ -9,13 +9,15 @@ use signalbox_domain::governance::budget::{Budget, BudgetScope, Meter, OnExceede
 use signalbox_domain::governance::change::GovernanceChange;
 use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
 use signalbox_domain::governance::target::Target;
+use signalbox_domain::handoff::dispatch::Authority;
+use signalbox_domain::handoff::handed::{HandedOff, ParentLink};
 use signalbox_domain::identity::{Actor, Role};
 use signalbox_domain::ids::{
     ActorId, AgentId, BudgetId, CallId, CommandId, GrantId, NodeIncarnation, RunId, RunKey, StageId, StepId, SwitchId,
     TenantId, ToolId,
 };
 use signalbox_domain::quantity::{BudgetCategory, Micros, Usage};
-use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, NewEvent, RunHead, RunProjection};
+use signalbox_domain::run::append::{Ask, CommandAnswer, Entry, NewEvent, RunHead, RunProjection, SubRun};
 use signalbox_domain::run::event::{
     CallOutcome, CallPending, CallSettled, Reservation, RunEvent, RunSubmitted, StoredValue,
 };
@@ -161,6 +163,39 @@ pub fn operator() -> ActorId {
     ActorId::new("ops").unwrap()
 }
 
+/// An ask that begins a sub-run of the run, numbered among all runs.
+pub fn hand_off(head: &RunHead, number: u64) -> Ask {
+    let mut run = new_run(head.tenant_id.as_str(), number);
+    if let Some(RunEvent::RunSubmitted(submitted)) = run.events.first_mut().map(|new| &mut new.event) {
+        submitted.parent_run_id = Some(head.run_id);
+        submitted.handed_off = Some(Box::new(HandedOff {
+            parent: Some(ParentLink { run_key: head.run_key, step_id: step("one") }),
+            ancestors: vec![head.run_id],
+            chain: vec![],
+            depth_cap: 5,
+            authority: Authority {
+                tool_ids: Default::default(),
+                max_fanout_degree: 4,
+                capability_modifiers: Default::default(),
+            },
+            sub_budget: Micros::units(1),
+        }));
+    }
+    Ask {
+        events: vec![fact("handed off")],
+        call_id: call(number),
+        step_id: step("one"),
+        target: target(head),
+        sub_run: Some(Box::new(SubRun {
+            run_key: run.run_key,
+            run_id: run.run_id,
+            tenant_id: run.tenant_id,
+            events: run.events,
+            projection: projection(),
+        })),
+    }
+}
+
 /// A run of `tenant`, born owned by [`node`]`(1)`.
 pub fn new_run(tenant_name: &str, number: u64) -> NewRun {
     let (run_key, run_id) = (run_key(tenant_name, number), RunId::new(uuid(4, number)));
@@ -190,6 +225,8 @@ pub fn new_run(tenant_name: &str, number: u64) -> NewRun {
         provenance_bundle_id: "bundle".into(),
         submission_hash: "hash".into(),
         carried_outputs: vec![],
+        handoff_rules: None,
+        handed_off: None,
     };
     NewRun {
         run_key,
@@ -231,6 +268,8 @@ pub fn entry(head: &RunHead) -> Entry {
         answers: vec![],
         projection: None,
         projection_if_asked: None,
+        tells: vec![],
+        below: None,
         park: false,
     }
 }
@@ -307,6 +346,7 @@ pub fn ask(head: &RunHead, number: u64, reservations: &[(&str, i64)]) -> Ask {
         step_id: pending.step_id.clone(),
         target: target(head),
         events: vec![NewEvent::system(RunEvent::CallPending(Box::new(pending)))],
+        sub_run: None,
     }
 }
 

@@ -6,6 +6,7 @@ use signalbox_domain::identity::{APPROVE_GUARDIAN, APPROVE_TEACHER};
 use signalbox_domain::ids::{CommandId, RunId};
 use signalbox_domain::run::append::{CommandAnswer, RunHead};
 use signalbox_domain::run::decide::{self, RunCommand};
+use signalbox_domain::run::plan::StepKind;
 use signalbox_ports::inbox::{CommandClass, Delivered, InboxCommand, WAITING_COMMANDS_MAX};
 
 use super::NodeHandle;
@@ -53,7 +54,7 @@ impl NodeHandle {
         let order = Order { scopes: scopes_for(caller, &command), command, actor: caller.actor.clone(), expected_seq };
         let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
         let mut news = self.inner.shared.hub.subscribe(head.run_key);
-        let delivered = self.inner.shared.inbox.deliver(head.run_key, InboxCommand { command_id, class, body }).await?;
+        let delivered = self.deliver(&head, InboxCommand { command_id, class, body }, &order).await?;
         match delivered {
             Delivered::Waiting => {}
             Delivered::Answered(answer) => return judged(answer),
@@ -90,6 +91,35 @@ impl NodeHandle {
             // A run whose journal cannot be read answers nothing, ever: say so instead of asking for patience.
             Err(_) => self.envelope(&head).await.and(Err(ApiError::AnswerPending)),
         }
+    }
+
+    /// Puts a command into the inbox of a run, and what holds, ends or resumes it into the inbox of every live run below, in
+    /// one transaction (HND-015). What the run would refuse reaches nobody else.
+    async fn deliver(&self, head: &RunHead, command: InboxCommand, order: &Order) -> Result<Delivered, ApiError> {
+        let shared = &self.inner.shared;
+        let down = order.command.stops() || matches!(order.command, RunCommand::Resume { .. });
+        if down && !head.closed {
+            let run = self.envelope(head).await?;
+            let context = decide::Context {
+                now: shared.clock.now(),
+                actor: order.actor.clone(),
+                scopes: order.scopes.clone(),
+                expected_seq: order.expected_seq,
+            };
+            let below = run.plan.steps.iter().any(|step| matches!(step.kind, StepKind::Agent { .. }));
+            if below && decide::decide(&run, &order.command, &context).is_ok() {
+                // Those below have moved on in their own way.
+                let order = Order { expected_seq: None, ..order.clone() };
+                let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
+                let (delivered, told) = shared.inbox.deliver_down(head.run_key, command, body).await?;
+                for run in told {
+                    let _ = self.inner.runs.cast(runs::Msg::Poke(run));
+                    shared.elsewhere.commanded(run);
+                }
+                return Ok(delivered);
+            }
+        }
+        Ok(shared.inbox.deliver(head.run_key, command).await?)
     }
 
     // A closed run has no actor and never changes: the rules answer without it.

@@ -132,7 +132,7 @@ impl NodeHandle {
     pub(super) fn check_tools(&self, submitted: &RunSubmitted) -> Result<(), ApiError> {
         let configured = self.inner.shared.tools.configured();
         let mut absent: Vec<String> = Vec::new();
-        for step in submitted.plan.steps.iter().filter(|step| !step.optional) {
+        for step in submitted.plan.all_steps().into_iter().filter(|step| !step.optional) {
             if let StepKind::Tool { tool_id, approved_by, .. } = &step.kind
                 && !simulates(&submitted.mode, tool_id, approved_by.is_some())
                 && !configured.iter().any(|(tool, _)| tool == tool_id)

@@ -75,6 +75,13 @@ impl State {
                 self.exceeded.insert(ask.step_id.clone(), (budget_id, readings));
                 false
             }
+            // Nobody else makes such an id: what stands in the journal is looked at again, a little later.
+            AskRefusal::SubRunTaken => {
+                let boot = self.shared.clock.boot();
+                self.hold(&ask.step_id, boot);
+                tracing::error!(run = %self.run.run_id, step = %ask.step_id, "the id of the sub-run is in use");
+                false
+            }
             AskRefusal::Stale { .. } => {
                 // The first times at once; a step that keeps finding the epoch moved backs off.
                 let boot = self.shared.clock.boot();

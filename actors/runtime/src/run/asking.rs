@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use signalbox_domain::canonical;
 use signalbox_domain::governance::budget::OnExceeded;
+use signalbox_domain::governance::change::GovernanceState;
 use signalbox_domain::governance::gate::{self, Attempt, ControlState, Snapshot, Verdict};
 use signalbox_domain::governance::grant::Constraints;
 use signalbox_domain::governance::queue::Claimant;
@@ -78,6 +79,12 @@ impl State {
             if self.held.get(&step.step_id).is_some_and(|held| held.until > boot) {
                 continue;
             }
+            if matches!(step.kind, StepKind::Agent { .. }) {
+                if self.hand_off(scratch, &step, draft, at).await? {
+                    break;
+                }
+                continue;
+            }
             let prepared = if matches!(step.kind, StepKind::Approval { .. }) {
                 self.question(scratch, &step, now).await?.map(Err)
             } else {
@@ -130,7 +137,11 @@ impl State {
     }
 
     /// What the step's bindings stand in, as the caller said it, with every binding replaced.
-    async fn bind(&mut self, scratch: &RunEnvelope, step: &Step) -> Result<Result<Bound, Unready>, StoreError> {
+    pub(super) async fn bind(
+        &mut self,
+        scratch: &RunEnvelope,
+        step: &Step,
+    ) -> Result<Result<Bound, Unready>, StoreError> {
         let Some(document) = step.kind.document() else {
             return Ok(Err(Unready::fails(step, "internal", "the step binds nothing")));
         };
@@ -179,6 +190,9 @@ impl State {
         let Some(target) = scratch.target_of(step) else {
             return Ok(Err(Unready::fails(step, "internal", "the step makes no call")));
         };
+        if let Some(unready) = Self::beyond_delegation(scratch, step) {
+            return Ok(Err(unready));
+        }
         let bound = match self.bind(scratch, step).await? {
             Ok(bound) => bound,
             Err(unready) => return Ok(Err(unready)),
@@ -308,10 +322,12 @@ impl State {
             guarded: prepared.step.kind.approved_by().is_some(),
             now,
         };
+        let handed = Self::handed_grants(scratch, &view.state.grants)
+            .map(|grants| GovernanceState { grants, ..GovernanceState::clone(&view.state) });
         let snapshot = Snapshot {
             governance_current: view.is_current(self.shared.clock.boot())
                 && self.shared.lease.is_held(self.shared.clock.boot()),
-            state: &view.state,
+            state: handed.as_ref().unwrap_or(&view.state),
             shared_budgets: &view.budgets,
             run_budgets: &scratch.run_budgets,
             run_grants: &scratch.grants,

@@ -5,6 +5,7 @@
 
 mod accepted;
 mod asking;
+pub(crate) mod handing;
 mod rehearsing;
 mod settling;
 
@@ -400,6 +401,8 @@ impl State {
         self.idle_since = None;
         let asks_anything = !draft.asks.is_empty();
         let standing = self.projection(&scratch);
+        // Only facts close a run; what it costs is known by then, its sub-runs included.
+        let tells = if scratch.closed { handing::told_above(&scratch)? } else { Vec::new() };
         for new in draft.asks.iter().flat_map(|ask| &ask.events) {
             evolve(Arc::make_mut(&mut scratch), now.micros(), &new.event);
         }
@@ -415,16 +418,28 @@ impl State {
             releases: std::mem::take(&mut draft.releases),
             projection_if_asked: asks_anything.then(|| self.projection(&scratch)),
             projection: Some(standing),
+            below: if handing::ends(&self.run, &scratch) { handing::told_below(&scratch)? } else { None },
+            tells,
             park: false,
         };
         // What is written is folded into the run itself, which nothing else may share by then.
         drop(scratch);
         let targets: Vec<Asked> = entry.asks.iter().map(Asked::of).collect();
         let answers = !entry.answers.is_empty();
+        let mut near: Vec<_> = entry.tells.iter().map(|telling| telling.run_key).collect();
+        near.extend(entry.sub_runs().map(|sub_run| sub_run.run_key));
+        if entry.below.is_some() {
+            near.extend(self.run.live_handoffs().map(|handoff| handoff.child_run_key));
+        }
         let written = self.shared.journal.append(entry).await;
         match written {
             Ok(appended) => {
                 self.shared.elsewhere.wrote(self.run.run_key, answers);
+                // A courtesy: whoever has them finds what they were told within half a second anyway.
+                for run in near {
+                    let _ = self.runs.cast(runs::Msg::Poke(run));
+                    self.shared.elsewhere.commanded(run);
+                }
                 self.accepted(myself, appended, targets, draft).await
             }
             Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => {
@@ -458,7 +473,9 @@ impl State {
         }
         let view = self.shared.governance.view();
         let semver_of = |tool: &ToolId| self.shared.tools.semver(tool).map(|semver| semver.to_string());
-        if let Err(gone) = recheck_queued_run_at_dispatch(scratch, &view.state.grants, semver_of, now) {
+        let handed = Self::handed_grants(scratch, &view.state.grants);
+        let shared = handed.as_deref().unwrap_or(&view.state.grants);
+        if let Err(gone) = recheck_queued_run_at_dispatch(scratch, shared, semver_of, now) {
             let over = NewEvent::system(ended_before_it_began(scratch, gone));
             add(scratch, &mut draft.facts, vec![over], now);
         }
@@ -514,6 +531,8 @@ impl State {
             releases: Vec::new(),
             projection: Some(self.projection(&self.run)),
             projection_if_asked: None,
+            tells: Vec::new(),
+            below: None,
             park: true,
         };
         match self.shared.journal.append(entry).await {

@@ -16,6 +16,7 @@ use signalbox_ports::journal::{AppendError, StoreError};
 use crate::load::load;
 use crate::progress::Item;
 use crate::run::Shared;
+use crate::run::handing::{ends, told_above, told_below};
 
 /// Ends a run whose actor keeps failing, settles what it has out, and has its calls cancelled. Whatever waits in its inbox,
 /// also a kill, finds a run that is over.
@@ -57,6 +58,8 @@ pub(super) async fn give_up(shared: &Shared, run_key: RunKey, lease_epoch: u64) 
         releases,
         projection: Some(projection(&run)),
         projection_if_asked: None,
+        tells: if run.closed { told_above(&run)? } else { Vec::new() },
+        below: if ends(&before, &run) { told_below(&run)? } else { None },
         park: false,
     };
     match shared.journal.append(entry).await {

@@ -12,6 +12,7 @@ mod forks;
 mod governance;
 mod governing;
 mod granting;
+mod handoffs;
 mod harness;
 mod hostile;
 mod leases;

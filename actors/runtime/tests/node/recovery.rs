@@ -87,6 +87,14 @@ impl Inbox for Broken {
     async fn deliver(&self, run: RunKey, command: InboxCommand) -> Result<Delivered, StoreError> {
         self.inner.deliver(run, command).await
     }
+    async fn deliver_down(
+        &self,
+        run: RunKey,
+        command: InboxCommand,
+        below: Vec<u8>,
+    ) -> Result<(Delivered, Vec<RunKey>), StoreError> {
+        self.inner.deliver_down(run, command, below).await
+    }
     async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError> {
         if self.broken.load(Ordering::SeqCst) {
             return Err(self.error.clone());

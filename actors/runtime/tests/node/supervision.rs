@@ -32,6 +32,14 @@ impl Inbox for Poisoned {
     async fn deliver(&self, run: RunKey, command: InboxCommand) -> Result<Delivered, StoreError> {
         self.inner.deliver(run, command).await
     }
+    async fn deliver_down(
+        &self,
+        run: RunKey,
+        command: InboxCommand,
+        below: Vec<u8>,
+    ) -> Result<(Delivered, Vec<RunKey>), StoreError> {
+        self.inner.deliver_down(run, command, below).await
+    }
     async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError> {
         let (commands, control_seq) = self.inner.pending(run).await?;
         if commands.iter().any(|waiting| waiting.command_id == self.command) {

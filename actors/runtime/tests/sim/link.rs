@@ -253,6 +253,21 @@ impl Inbox for Link {
         })
         .await
     }
+    async fn deliver_down(
+        &self,
+        run: RunKey,
+        command: InboxCommand,
+        below: Vec<u8>,
+    ) -> Result<(Delivered, Vec<RunKey>), StoreError> {
+        self.writes("deliver-down", async {
+            let answer = self.world.store.deliver_down(run, command.clone(), below).await;
+            if let Ok((Delivered::Waiting, _)) = &answer {
+                self.world.model().delivered(run, &command);
+            }
+            answer
+        })
+        .await
+    }
     async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError> {
         self.reads("pending", self.world.store.pending(run)).await
     }

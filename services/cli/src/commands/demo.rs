@@ -229,6 +229,7 @@ impl Demo {
             }],
             invocation: None,
             mode_override: None,
+            handoffs: None,
         };
         let submitted = self
             .node
@@ -327,6 +328,7 @@ impl Demo {
             StepState::Done { output: None, .. }
             | StepState::Pending
             | StepState::InFlight { .. }
+            | StepState::HandedOff { .. }
             | StepState::Throttled { .. }
             | StepState::AwaitingApproval { .. }
             | StepState::AwaitingBranch

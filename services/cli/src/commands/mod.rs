@@ -28,6 +28,7 @@ mod serve;
 mod store;
 mod switches;
 mod throttles;
+mod tree;
 mod verify;
 mod view;
 mod watch;

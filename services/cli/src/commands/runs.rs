@@ -15,7 +15,7 @@ use super::control::{self, ControlCommand};
 use super::gold_sets::FeedbackArgs;
 use super::listing::{self, CountArgs, ListArgs};
 use super::view::{RunView, raw};
-use super::{export, preflight, watch};
+use super::{export, preflight, tree, watch};
 use crate::client::{Client, timed};
 use crate::failure::Failure;
 use crate::output::{Out, cost, duration, instant};
@@ -55,6 +55,9 @@ pub(crate) enum RunsCommand {
     Get {
         /// The run.
         id: Uuid,
+        /// With the runs it was handed off to, and theirs.
+        #[arg(long)]
+        tree: bool,
     },
     /// Lists runs, newest first.
     #[command(after_help = "Example:
@@ -116,7 +119,8 @@ pub(crate) async fn run(client: Client, command: RunsCommand, out: &mut Out) -> 
         RunsCommand::Submit { plan, run_id, watch, mode, dry_run: false } => {
             submit(client, &plan, run_id, mode.as_deref(), watch, out).await
         }
-        RunsCommand::Get { id } => get(client, id, out).await,
+        RunsCommand::Get { id, tree: false } => get(client, id, out).await,
+        RunsCommand::Get { id, tree: true } => tree::run(client, id, out).await,
         RunsCommand::List(args) => listing::list(client, *args, out).await,
         // Another service is asked for these, and `commands::run` has done so.
         RunsCommand::Feedback(_) => Err(Failure::usage("usage", "`runs feedback` is asked of the feedback service")),
@@ -274,6 +278,7 @@ const fn state_word(state: &StepState) -> &'static str {
     match state {
         StepState::Pending => "pending",
         StepState::InFlight { .. } => "in-flight",
+        StepState::HandedOff { .. } => "handed-off",
         StepState::Throttled { .. } => "throttled",
         StepState::AwaitingApproval { .. } => "awaiting-approval",
         StepState::AwaitingBranch => "awaiting-branch",
@@ -288,6 +293,7 @@ fn because(state: &StepState) -> String {
     match state {
         StepState::Skipped { reason, .. } => reason.clone(),
         StepState::Failed { code, message } => format!("{code}: {message}"),
+        StepState::HandedOff { child_run_id } => format!("sub-run {child_run_id}"),
         StepState::AwaitingApproval { approval_id } => format!("question {approval_id}"),
         StepState::Throttled { until_unix_ms } => format!("until {}", instant(until_unix_ms.micros().0)),
         StepState::Waiting { due_at_unix_ms } => format!("until {}", instant(due_at_unix_ms.micros().0)),

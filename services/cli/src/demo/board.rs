@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use signalbox_domain::ids::{ApprovalId, CallId, StepId};
 use signalbox_domain::run::event::{CallOutcome, ControlEffect, RunEvent};
 use signalbox_domain::run::plan::Plan;
+use signalbox_domain::run::status::RunStatus;
 
 /// Where a stage stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +104,10 @@ impl Board {
                 }
             }
             RunEvent::CallRefused(refused) => self.failed(&refused.step_id),
+            RunEvent::HandoffDispatched(dispatched) => self.at_work(&dispatched.step_id, StageState::Working),
+            RunEvent::HandoffDenied(denied) => self.failed(&denied.step_id),
+            RunEvent::HandoffReconciled(ended) if ended.status == RunStatus::Completed => self.over(&ended.step_id),
+            RunEvent::HandoffReconciled(ended) => self.failed(&ended.step_id),
             RunEvent::StepFailed { step_id, .. } => self.failed(step_id),
             RunEvent::StepSkipped { step_id, .. } => {
                 self.skipped.insert(step_id.clone());

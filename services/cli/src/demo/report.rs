@@ -54,6 +54,7 @@ impl Report {
             }
             StepState::Pending
             | StepState::InFlight { .. }
+            | StepState::HandedOff { .. }
             | StepState::Throttled { .. }
             | StepState::AwaitingApproval { .. }
             | StepState::AwaitingBranch

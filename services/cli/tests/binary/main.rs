@@ -12,6 +12,7 @@ mod dry_runs;
 mod explaining;
 mod foreign;
 mod grants;
+mod handoffs;
 mod harness;
 mod http;
 mod identity;

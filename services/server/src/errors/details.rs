@@ -295,6 +295,7 @@ fn field_of(error: &SubmissionError) -> String {
         SubmissionError::BadInvocation { member, .. } => (*member).to_owned(),
         SubmissionError::UnknownSurface(_) => "surface".to_owned(),
         SubmissionError::SecretInId(_) => "plan".to_owned(),
+        SubmissionError::BadHandoffs(_) => "handoffs".to_owned(),
         SubmissionError::BadBudget { index, .. } => format!("budgets[{index}]"),
     }
 }

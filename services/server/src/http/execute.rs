@@ -106,6 +106,7 @@ pub(crate) fn planned(request: ExecuteRequest) -> Result<(RunId, TenantId, Submi
         budgets: request.budgets,
         invocation: None,
         mode_override: None,
+        handoffs: None,
     };
     Ok((run_id, claimed, submission))
 }

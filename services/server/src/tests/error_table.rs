@@ -106,6 +106,7 @@ fn errors() -> Vec<ApiError> {
         ApiError::Submission(SubmissionError::BadInvocation { member: "tone", problem: "it is empty".to_owned() }),
         ApiError::Submission(SubmissionError::UnknownSurface("x".to_owned())),
         ApiError::Submission(SubmissionError::SecretInId("the step")),
+        ApiError::Submission(SubmissionError::BadHandoffs("`depthCap` may be at most 16".to_owned())),
         ApiError::Submission(SubmissionError::BadBudget { index: 0, problem: "it is negative" }),
         ApiError::Switch(SwitchDenial::ReachMissing),
         ApiError::Switch(SwitchDenial::NoSuchSwitch("s".to_owned())),

@@ -18,6 +18,7 @@ use super::errors::{Problem, failed};
 use super::governance::changes_after;
 use super::store_clock::{StoreClock, server_now};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_time};
+use super::tree;
 use crate::batch::{Answer, Batch, Parts, answered_commands, approvals_json, budgets, oldest_epoch, run_keys};
 use crate::dashboard::{cost_band, ended_at};
 use crate::rows::{int, run_columns};
@@ -60,6 +61,7 @@ async fn judge_and_write(conn: &mut PgConnection, part: &[Entry], clock: &StoreC
     let mut batch = Batch::default();
     let runs_locked = lock_runs(conn, part, &mut batch).await?;
     load_waiting(conn, part, &mut batch).await?;
+    tree::load_taken(conn, part, &mut batch).await?;
     load_governance(conn, part, &mut batch).await?;
     let meters_locked = lock_meters(conn, part, &mut batch).await?;
     // Windows and `at` move forward in the order of the transactions. Without any row there is nothing to stamp either.
@@ -76,6 +78,7 @@ async fn judge_and_write(conn: &mut PgConnection, part: &[Entry], clock: &StoreC
     }
     insert_events(conn, &batch.events).await?;
     save(conn, &batch, now).await?;
+    tree::write(conn, &batch, now).await?;
     Ok(answers)
 }
 

@@ -13,6 +13,7 @@ use sqlx::PgConnection;
 use super::errors::{Problem, failed};
 use super::store_clock::server_now;
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
+use super::tree::tell_below;
 use super::{PostgresStore, Shared};
 use crate::cells::Cells as _;
 use crate::rows::{class_number, count, inbox_command, json, waiting_commands};
@@ -23,17 +24,16 @@ const FORGOTTEN_MAX: i64 = 100;
 #[async_trait]
 impl Inbox for PostgresStore {
     async fn deliver(&self, run: RunKey, command: InboxCommand) -> Result<Delivered, StoreError> {
-        let shared = Arc::clone(&self.shared);
-        in_task(async move {
-            let mut attempts = Attempts::new();
-            loop {
-                let delivered = deliver_once(&shared, run, &command).await;
-                if let Some(delivered) = attempts.settle_repeatable(delivered).await? {
-                    return Ok(delivered);
-                }
-            }
-        })
-        .await
+        Ok(self.deliver_to(run, command, None).await?.0)
+    }
+
+    async fn deliver_down(
+        &self,
+        run: RunKey,
+        command: InboxCommand,
+        below: Vec<u8>,
+    ) -> Result<(Delivered, Vec<RunKey>), StoreError> {
+        self.deliver_to(run, command, Some(below)).await
     }
 
     async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError> {
@@ -59,7 +59,33 @@ impl Inbox for PostgresStore {
     }
 }
 
-async fn deliver_once(shared: &Shared, run: RunKey, command: &InboxCommand) -> Result<Ended<Delivered>, Problem> {
+impl PostgresStore {
+    async fn deliver_to(
+        &self,
+        run: RunKey,
+        command: InboxCommand,
+        below: Option<Vec<u8>>,
+    ) -> Result<(Delivered, Vec<RunKey>), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        in_task(async move {
+            let mut attempts = Attempts::new();
+            loop {
+                let delivered = deliver_once(&shared, run, &command, below.as_deref()).await;
+                if let Some(delivered) = attempts.settle_repeatable(delivered).await? {
+                    return Ok(delivered);
+                }
+            }
+        })
+        .await
+    }
+}
+
+async fn deliver_once(
+    shared: &Shared,
+    run: RunKey,
+    command: &InboxCommand,
+    below: Option<&[u8]>,
+) -> Result<Ended<(Delivered, Vec<RunKey>)>, Problem> {
     let mut transaction = shared.journal.begin(GovernanceLock::None).await?;
     let conn = transaction.conn()?;
     let outcome = in_time(async {
@@ -68,22 +94,28 @@ async fn deliver_once(shared: &Shared, run: RunKey, command: &InboxCommand) -> R
             .fetch_optional(&mut *conn)
             .await
             .map_err(failed("lock the row of a run"))?;
-        let Some(head) = head else { return Ok(Delivered::NoSuchRun) };
+        let Some(head) = head else { return Ok((Delivered::NoSuchRun, Vec::new())) };
         let now = shared.clock.now(conn).await?.ms();
-        deliver(conn, run, command, count(&head, "inbox_len").unwrap_or_default(), now).await
+        let waiting = count(&head, "inbox_len").unwrap_or_default();
+        let (delivered, is_new) = deliver(conn, run, command, waiting, now).await?;
+        let told = match below.filter(|_| is_new) {
+            Some(body) => tell_below(conn, run, command.command_id, command.class, body).await?,
+            None => Vec::new(),
+        };
+        Ok((delivered, told))
     });
     let outcome = outcome.await;
     transaction.end(outcome).await
 }
 
-/// Delivers to a run whose row is locked, and so is its inbox.
+/// Delivers to a run whose row is locked, and so is its inbox; says whether the command was not there before.
 async fn deliver(
     conn: &mut PgConnection,
     run: RunKey,
     command: &InboxCommand,
     waiting: u64,
     now: UnixMs,
-) -> Result<Delivered, Problem> {
+) -> Result<(Delivered, bool), Problem> {
     forget_answers(conn, run, command.command_id, now).await?;
     let known =
         sqlx::query("SELECT command_id, class, body, answer FROM run_inbox WHERE run_key = $1 AND command_id = $2")
@@ -94,11 +126,13 @@ async fn deliver(
             .map_err(failed("read an inbox"))?;
     if let Some(row) = known {
         if inbox_command(&row).as_ref() != Ok(command) {
-            return Ok(Delivered::Mismatch);
+            return Ok((Delivered::Mismatch, false));
         }
         return match row.bytes_or_null("answer") {
-            Ok(None) => Ok(Delivered::Waiting),
-            _ => json(&row, "answer").map(Delivered::Answered).map_err(|e| StoreError::Unavailable(e).into()),
+            Ok(None) => Ok((Delivered::Waiting, false)),
+            _ => json(&row, "answer")
+                .map(|answer| (Delivered::Answered(answer), false))
+                .map_err(|e| StoreError::Unavailable(e).into()),
         };
     }
 
@@ -121,7 +155,7 @@ async fn deliver(
         .execute(conn)
         .await
         .map_err(failed("count a command"))?;
-    Ok(Delivered::Waiting)
+    Ok((Delivered::Waiting, true))
 }
 
 /// Removes this command's answer if its day is over, and a few others' on the way, so that the table does not grow. Those

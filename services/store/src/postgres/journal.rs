@@ -139,13 +139,13 @@ async fn find(conn: &mut PgConnection, run: &NewRun) -> Result<Option<RunHead>, 
 }
 
 /// Writes a run; `None` if its id or its key is there already.
-async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Result<Option<Created>, Problem> {
+pub(super) async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Result<Option<Created>, Problem> {
     let (head, events) = run.first_rows(now)?;
     let submitted = run.submitted()?;
     let inserted = sqlx::query(
         "INSERT INTO runs (run_key, tenant, run_id, owner_incarnation, lease_epoch, last_seq, last_hash, last_at, \
-         control_seq, inbox_len, wake_at_ms, parked, closed, format) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, 0, $9, FALSE, $10, $11) ON CONFLICT DO NOTHING",
+         control_seq, inbox_len, wake_at_ms, parked, closed, format, parent_key) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, 0, $9, FALSE, $10, $11, $12) ON CONFLICT DO NOTHING",
     )
     .bind(head.run_key.uuid())
     .bind(head.tenant_id.as_str())
@@ -158,6 +158,7 @@ async fn insert(conn: &mut PgConnection, run: &NewRun, now: UnixMicros) -> Resul
     .bind(run.projection.wake_at.map(|at| at.0))
     .bind(head.closed)
     .bind(i64::from(RUN_FORMAT))
+    .bind(run.parent().map(|parent| parent.uuid()))
     .execute(&mut *conn)
     .await
     .map_err(failed("write the row of a run"))?;

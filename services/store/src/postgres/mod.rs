@@ -27,6 +27,7 @@ mod open;
 mod store_clock;
 mod sweeps;
 mod transaction;
+mod tree;
 mod webhooks;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use signalbox_ports::clock::Clock;
 use signalbox_ports::journal::StoreError;
 
 use super::direct::{Direct, Transaction};
-use super::webhooks;
+use super::{tree, webhooks};
 use crate::batch::{Answer, Batch, Parts, answered_commands, approvals_json, budgets, oldest_epoch, run_keys};
 use crate::dashboard::{cost_band, ended_at};
 use crate::governance::{epoch_change, unreadable_change};
@@ -42,6 +42,7 @@ fn judge_and_write(conn: &Transaction<'_>, part: &[Entry], clock: &dyn Clock) ->
     save_runs(conn, &batch)?;
     save_projections(conn, &batch)?;
     save_answers(conn, &batch, now.ms())?;
+    tree::write(conn, &batch, now)?;
     Ok(answers)
 }
 
@@ -56,6 +57,7 @@ fn load(conn: &Transaction<'_>, part: &[Entry]) -> Result<Batch, StoreError> {
         let (run, command) = (run.uuid(), command.uuid());
         conn.each("read inboxes", find, [run.into_bytes(), command.into_bytes()], |row| batch.load_waiting(row))?;
     }
+    tree::load_taken(conn, part, &mut batch)?;
     load_governance(conn, part, &mut batch)?;
     for budget in budgets(part) {
         let find = "SELECT * FROM meters WHERE budget_id = ?1";

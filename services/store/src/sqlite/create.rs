@@ -33,7 +33,7 @@ pub(super) fn create_all(direct: &mut Direct, runs: &[NewRun], clock: &dyn Clock
     }
 }
 
-fn create(conn: &Transaction<'_>, run: &NewRun, now: UnixMicros) -> Result<Created, StoreError> {
+pub(super) fn create(conn: &Transaction<'_>, run: &NewRun, now: UnixMicros) -> Result<Created, StoreError> {
     if let Some(head) = find(conn, &run.tenant_id, run.run_id)? {
         return Ok(Created::Exists(head));
     }
@@ -58,10 +58,11 @@ fn create(conn: &Transaction<'_>, run: &NewRun, now: UnixMicros) -> Result<Creat
         run.projection.wake_at.map(|at| at.0),
         head.closed,
         RUN_FORMAT,
+        run.parent().map(|parent| parent.uuid().into_bytes()),
     ];
     let insert = "INSERT INTO runs (run_key, tenant, run_id, owner_incarnation, lease_epoch, last_seq, last_hash, \
-                  last_at, control_seq, inbox_len, wake_at_ms, parked, closed, format) \
-                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?)";
+                  last_at, control_seq, inbox_len, wake_at_ms, parked, closed, format, parent_key) \
+                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, ?)";
     conn.execute("write the row of a run", insert, row)?;
     let listed_under = submitted.listed_under();
     let row = params![

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use signalbox_domain::handoff::command_from_above;
 use signalbox_domain::ids::{CommandId, RunKey};
 use signalbox_domain::run::append::CommandAnswer;
 use signalbox_domain::time::UnixMs;
@@ -23,7 +24,24 @@ const FORGOTTEN_MAX: i64 = 100;
 impl Inbox for SqliteStore {
     async fn deliver(&self, run: RunKey, command: InboxCommand) -> Result<Delivered, StoreError> {
         let clock = Arc::clone(&self.clock);
-        self.writer.transact(move |conn| Box::pin(async move { deliver(conn, run, &command, clock.now()).await })).await
+        self.writer
+            .transact(move |conn| Box::pin(async move { Ok(deliver(conn, run, &command, clock.now()).await?.0) }))
+            .await
+    }
+
+    async fn deliver_down(
+        &self,
+        run: RunKey,
+        command: InboxCommand,
+        below: Vec<u8>,
+    ) -> Result<(Delivered, Vec<RunKey>), StoreError> {
+        let clock = Arc::clone(&self.clock);
+        let deliver_all = async move |conn: &mut SqliteConnection| {
+            let (delivered, is_new) = deliver(conn, run, &command, clock.now()).await?;
+            let told = if is_new { tell_below(conn, run, &command, &below).await? } else { Vec::new() };
+            Ok((delivered, told))
+        };
+        self.writer.transact(move |conn| Box::pin(async move { deliver_all(conn).await })).await
     }
 
     async fn pending(&self, run: RunKey) -> Result<(Vec<InboxCommand>, u64), StoreError> {
@@ -53,18 +71,49 @@ impl Inbox for SqliteStore {
     }
 }
 
+/// Tells every live run below one, top-down; answers which those are.
+async fn tell_below(
+    conn: &mut SqliteConnection,
+    top: RunKey,
+    command: &InboxCommand,
+    body: &[u8],
+) -> Result<Vec<RunKey>, StoreError> {
+    let mut told = Vec::new();
+    let mut parents = vec![top];
+    while let Some(parent) = parents.pop() {
+        let found = sqlx::query("SELECT run_key FROM runs WHERE parent_key = ? AND closed = 0 ORDER BY run_key")
+            .bind(blob(parent.uuid()))
+            .fetch_all(&mut *conn)
+            .await
+            .map_err(failed("find the children of a run"))?;
+        for row in &found {
+            let key = RunKey::new(row.id("run_key").map_err(StoreError::Unavailable)?);
+            let below = InboxCommand {
+                command_id: command_from_above(key, command.command_id),
+                class: command.class,
+                body: body.to_vec(),
+            };
+            put(conn, key, &below).await?;
+            told.push(key);
+            parents.push(key);
+        }
+    }
+    Ok(told)
+}
+
+/// Says whether the command was not there before.
 async fn deliver(
     conn: &mut SqliteConnection,
     run: RunKey,
     command: &InboxCommand,
     now: UnixMs,
-) -> Result<Delivered, StoreError> {
+) -> Result<(Delivered, bool), StoreError> {
     let head = sqlx::query("SELECT inbox_len FROM runs WHERE run_key = ?")
         .bind(blob(run.uuid()))
         .fetch_optional(&mut *conn)
         .await
         .map_err(failed("find a run"))?;
-    let Some(head) = head else { return Ok(Delivered::NoSuchRun) };
+    let Some(head) = head else { return Ok((Delivered::NoSuchRun, false)) };
     forget_answers(conn, run, command.command_id, now).await?;
 
     let known =
@@ -76,11 +125,13 @@ async fn deliver(
             .map_err(failed("read an inbox"))?;
     if let Some(row) = known {
         if inbox_command(&row).as_ref() != Ok(command) {
-            return Ok(Delivered::Mismatch);
+            return Ok((Delivered::Mismatch, false));
         }
         return match row.bytes_or_null("answer") {
-            Ok(None) => Ok(Delivered::Waiting),
-            _ => json(&row, "answer").map(Delivered::Answered).map_err(StoreError::Unavailable),
+            Ok(None) => Ok((Delivered::Waiting, false)),
+            _ => {
+                json(&row, "answer").map(|answer| (Delivered::Answered(answer), false)).map_err(StoreError::Unavailable)
+            }
         };
     }
 
@@ -89,7 +140,13 @@ async fn deliver(
     if command.class == CommandClass::Other && waiting >= WAITING_COMMANDS_MAX as u64 {
         return Err(StoreError::Unavailable("too many commands wait for this run".into()));
     }
-    sqlx::query("INSERT INTO run_inbox (run_key, command_id, class, body) VALUES (?, ?, ?, ?)")
+    put(conn, run, command).await?;
+    Ok((Delivered::Waiting, true))
+}
+
+/// Puts a command into the inbox of a run that is there, unless it lies there already.
+async fn put(conn: &mut SqliteConnection, run: RunKey, command: &InboxCommand) -> Result<(), StoreError> {
+    let put = sqlx::query("INSERT OR IGNORE INTO run_inbox (run_key, command_id, class, body) VALUES (?, ?, ?, ?)")
         .bind(blob(run.uuid()))
         .bind(blob(command.command_id.uuid()))
         .bind(class_number(command.class))
@@ -97,6 +154,9 @@ async fn deliver(
         .execute(&mut *conn)
         .await
         .map_err(failed("deliver a command"))?;
+    if put.rows_affected() == 0 {
+        return Ok(());
+    }
     // In the same transaction, so that a committed kill, cancel or pause stops the next admission by itself.
     sqlx::query("UPDATE runs SET inbox_len = inbox_len + 1, control_seq = control_seq + ? WHERE run_key = ?")
         .bind(i64::from(command.class == CommandClass::Control))
@@ -104,7 +164,7 @@ async fn deliver(
         .execute(conn)
         .await
         .map_err(failed("count a command"))?;
-    Ok(Delivered::Waiting)
+    Ok(())
 }
 
 /// Removes this command's answer if its day is over, and a few others' on the way, so that the table does not grow.

@@ -22,6 +22,7 @@ mod open;
 mod probe;
 mod rows;
 mod sweeps;
+mod tree;
 mod webhooks;
 mod writer;
 

@@ -46,6 +46,8 @@ fn entry() -> Entry {
         answers: vec![],
         projection: None,
         projection_if_asked: None,
+        tells: vec![],
+        below: None,
         park: false,
     }
 }
@@ -105,6 +107,7 @@ fn ask(call: u128, reservations: Vec<Reservation>) -> Ask {
         step_id: pending.step_id.clone(),
         target: target(),
         events: vec![NewEvent::system(RunEvent::CallPending(Box::new(pending)))],
+        sub_run: None,
     }
 }
 
@@ -201,6 +204,7 @@ impl Rows {
                 meters: &mut self.meters,
                 retired: &self.retired,
                 waiting: &self.waiting,
+                taken: &BTreeSet::new(),
                 now: self.now,
             },
             entry,

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ArtifactRef;
 use crate::governance::budget::MeterReading;
-use crate::ids::{ActorId, BudgetId, CallId, StageId, StepId, SwitchId, TenantId};
-use crate::quantity::Usage;
+use crate::ids::{ActorId, BudgetId, CallId, RunId, StageId, StepId, SwitchId, TenantId};
+use crate::quantity::{Micros, Usage};
 use crate::run::status::RunStatus;
 use crate::time::UnixMs;
 
@@ -67,6 +67,18 @@ pub enum GovernanceAudited {
         beyond: Usage,
         /// In words.
         detail: String,
+    },
+    /// A sub-run used more than it was given (HND-012). It is charged in full.
+    #[serde(rename = "subagent_budget_exceeded")]
+    SubagentBudgetExceeded {
+        /// The sub-run.
+        child_run_id: RunId,
+        /// What it was given.
+        given: Micros,
+        /// What it used.
+        used: Micros,
+        /// The difference.
+        beyond: Micros,
     },
     /// A submission named another tenant than its credential does, which changed nothing (EXE-019).
     IdentityMismatch {

@@ -4,6 +4,7 @@
 
 mod call;
 mod ending;
+mod handoff;
 mod steering;
 mod tagged;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::feedback::routing::Routing;
 use crate::governance::budget::Budget;
 use crate::governance::grant::Grant;
+use crate::handoff::handed::{HandedOff, HandoffRules};
 use crate::identity::{Actor, Visibility};
 use crate::ids::{AgentId, ApprovalId, BucketId, CallId, PipelineId, RunId, RunKey, StepId, TenantId};
 use crate::invocation::StoredInvocation;
@@ -27,6 +29,7 @@ pub use call::{
     GroundingState, LateEvidence, Reservation,
 };
 pub use ending::{DecisionLabel, GovernanceAudited, OutputKind, RunFinished, RunOutputBundle};
+pub use handoff::{HandoffDenied, HandoffDispatched, HandoffReconciled, Made};
 pub use steering::{
     ApprovalDecision, ApprovalReason, ApprovalRequested, ControlApplied, ControlEffect, ControlKind, GuardedAction,
     Overrides, PauseCause, RunControlAuditEvent,
@@ -134,6 +137,12 @@ pub enum RunEvent {
         /// The wait step.
         step_id: StepId,
     },
+    /// A sub-run was begun; what it may spend is taken from this run (HND-011).
+    HandoffDispatched(Box<HandoffDispatched>),
+    /// A hand-off was refused (HND-009).
+    HandoffDenied(Box<HandoffDenied>),
+    /// The end of a sub-run, once (HND-012, HND-013).
+    HandoffReconciled(Box<HandoffReconciled>),
     /// An operator or caller steered the run (CTL).
     ControlApplied(Box<ControlApplied>),
     /// A budget or a switch stopped the run, or a tool used more than it had reserved (ADM-017, BUD-012).
@@ -166,6 +175,9 @@ impl RunEvent {
             | Self::LateEvidence(_)
             | Self::StepThrottled { .. }
             | Self::GovernanceAudited(_)
+            | Self::HandoffDispatched(_)
+            | Self::HandoffDenied(_)
+            | Self::HandoffReconciled(_)
             | Self::RunClosed {} => Visibility::TenantOperator,
             Self::ControlApplied(control) => match control.effect {
                 ControlEffect::Paused { .. }
@@ -257,6 +269,12 @@ pub struct RunSubmitted {
     /// Outputs of finished steps taken over from the run this one was forked from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub carried_outputs: Vec<CarriedOutput>,
+    /// What holds of all hand-offs below, if the root says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoff_rules: Option<HandoffRules>,
+    /// What it was handed, if it is a sub-run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_off: Option<Box<HandedOff>>,
 }
 
 /// The output of a step that a fork took over (CTL-010).

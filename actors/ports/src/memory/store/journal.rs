@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use signalbox_domain::governance::budget::{MeteredBudget, ended_window};
+use signalbox_domain::handoff::command_of_end;
 use signalbox_domain::ids::{BudgetId, CommandId, RunId, RunKey, TenantId};
-use signalbox_domain::run::append::{Accepted, Entry, Ground, RunHead, judge};
+use signalbox_domain::run::append::{Accepted, Entry, Ground, RunHead, SubRun, judge};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::UnixMicros;
 
 use super::{MemoryStore, Run, Snapshot, State};
 use crate::clock::BootInstant;
+use crate::inbox::{CommandClass, InboxCommand};
 use crate::journal::{AppendError, Appended, Created, Journal, NewRun, READ_EVENTS_MAX, StoreError, check_events};
 use crate::webhooks::told_of_run;
 
@@ -27,27 +29,7 @@ impl Journal for MemoryStore {
         if state.runs.contains_key(&run.run_key) {
             return Err(StoreError::Poison("the run key is taken".into()));
         }
-        let (head, events) = run.first_rows(now)?;
-        let submitted = run.submitted()?;
-        let row = Run {
-            head: head.clone(),
-            events: events.clone(),
-            pipeline_id: submitted.pipeline_id.clone(),
-            root_agent_id: submitted.root_agent_id.clone(),
-            submitted_by: submitted.listed_under(),
-            routing: submitted.routing.clone(),
-            submitted_at: now,
-            ended_at: run.projection.status.is_terminal().then_some(head.last_at),
-            asked: run.projection.open_approvals.iter().map(|approval| approval.approval_id).collect(),
-            projection: run.projection,
-            parked: false,
-            inbox: Vec::new(),
-            snapshot: None,
-        };
-        let said = run.events.iter().map(|new| &new.event);
-        state.tell(told_of_run(&head, &events, said, |_| None), head.last_at.ms());
-        state.by_public_id.insert(public, run.run_key);
-        state.runs.insert(run.run_key, row);
+        let (head, events) = state.begin(run, now)?;
         Ok(Created::New { head, events })
     }
 
@@ -99,6 +81,33 @@ impl Journal for MemoryStore {
 }
 
 impl State {
+    /// Writes a run that is not there.
+    fn begin(&mut self, run: NewRun, now: UnixMicros) -> Result<(RunHead, Vec<StoredEvent>), StoreError> {
+        let (head, events) = run.first_rows(now)?;
+        let submitted = run.submitted()?;
+        let row = Run {
+            head: head.clone(),
+            events: events.clone(),
+            parent: run.parent(),
+            pipeline_id: submitted.pipeline_id.clone(),
+            root_agent_id: submitted.root_agent_id.clone(),
+            submitted_by: submitted.listed_under(),
+            routing: submitted.routing.clone(),
+            submitted_at: now,
+            ended_at: run.projection.status.is_terminal().then_some(head.last_at),
+            asked: run.projection.open_approvals.iter().map(|approval| approval.approval_id).collect(),
+            projection: run.projection,
+            parked: false,
+            inbox: Vec::new(),
+            snapshot: None,
+        };
+        let said = run.events.iter().map(|new| &new.event);
+        self.tell(told_of_run(&head, &events, said, |_| None), head.last_at.ms());
+        self.by_public_id.insert((run.tenant_id, run.run_id), run.run_key);
+        self.runs.insert(run.run_key, row);
+        Ok((head, events))
+    }
+
     fn append(&mut self, entry: &Entry, now: UnixMicros) -> Result<Accepted, AppendError> {
         let epoch = self.epoch();
         let run = self.runs.get(&entry.run_key);
@@ -107,6 +116,10 @@ impl State {
         // The entry works on copies, so that one that is refused for its size leaves nothing behind.
         let mut meters: BTreeMap<BudgetId, MeteredBudget> =
             entry.budgets().filter_map(|id| Some((id.clone(), self.meters.get(id)?.clone()))).collect();
+        let known = |run: &&SubRun| {
+            self.runs.contains_key(&run.run_key) || self.by_public_id.contains_key(&(run.tenant_id.clone(), run.run_id))
+        };
+        let taken: BTreeSet<_> = entry.sub_runs().filter(known).map(|run| run.run_key).collect();
         let mut accepted = judge(
             Ground {
                 head: run.map(|run| &run.head),
@@ -115,11 +128,20 @@ impl State {
                 meters: &mut meters,
                 retired: &self.retired,
                 waiting: &waiting,
+                taken: &taken,
                 now,
             },
             entry,
         )?;
         accepted.read_back = check_events(&accepted.events)?;
+        let sub_runs: Vec<NewRun> = accepted
+            .begun
+            .iter()
+            .filter_map(|place| entry.asks.get(*place)?.sub_run.as_deref())
+            .map(NewRun::from)
+            .collect();
+        // Nothing of the entry is written if a sub-run of it cannot be.
+        sub_runs.iter().try_for_each(|run| run.first_rows(now).map(|_| ()))?;
 
         for (id, metered) in &meters {
             self.windows.extend(self.meters.get(id).and_then(|before| ended_window(before, &metered.meter)));
@@ -145,6 +167,19 @@ impl State {
             {
                 row.answer = Some((answer.clone(), now.ms()));
             }
+        }
+        for run in sub_runs {
+            self.begin(run, now)?;
+        }
+        for telling in &entry.tells {
+            let command =
+                InboxCommand { command_id: telling.command_id, class: CommandClass::Other, body: telling.body.clone() };
+            if let Ok(run) = self.run_mut(telling.run_key) {
+                run.tell_once(command);
+            }
+        }
+        if let Some(body) = entry.below.as_ref().filter(|_| accepted.ends) {
+            self.tell_below(entry.run_key, command_of_end(entry.run_key), CommandClass::Control, body);
         }
         Ok(accepted)
     }

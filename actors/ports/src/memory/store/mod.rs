@@ -86,6 +86,8 @@ struct Run {
     head: RunHead,
     events: Vec<StoredEvent>,
     projection: RunProjection,
+    /// The run it was handed off from.
+    parent: Option<RunKey>,
     /// Every question the run has asked.
     asked: BTreeSet<ApprovalId>,
     pipeline_id: Option<PipelineId>,
