@@ -16,6 +16,7 @@ use crate::run::event::{
     RunEvent, RunFinished, RunSubmitted,
 };
 use crate::run::evolve::evolve;
+use crate::run::model_step;
 use crate::run::plan::{Step, StepKind};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
@@ -150,6 +151,10 @@ fn retry(
         return Err(Denial::InvalidStatusForRetry(status));
     }
     let step = run.plan.step(step_id).ok_or(Denial::NoSuchStep)?;
+    // A turn or a proposal is nothing by itself: its model step is done again.
+    if model_step::added_by(&run.plan, step_id).is_some() {
+        return Err(Denial::NoSuchStep);
+    }
     let behind = run.plan.behind(step_id);
     // A call that is out there cannot be taken back: it must be settled before its step is done again.
     if run.open_calls().any(|call| behind.contains(&call.step_id)) {
@@ -326,7 +331,7 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         mode_bounds: run.mode_bounds,
         submitted_by: context.actor.clone(),
         scopes: crate::run::submission::narrowed(fork.scopes.to_vec(), run.invocation.as_ref()),
-        plan: (*run.plan).clone(),
+        plan: model_step::as_submitted(&run.plan),
         inputs: (*run.inputs).clone(),
         sealed: run.sealed.clone(),
         // No grants are copied: whoever forks must be granted anew.
@@ -376,6 +381,7 @@ fn carried(run: &RunEnvelope) -> Vec<CarriedOutput> {
     let branches = run.plan.steps.iter().filter(|step| matches!(step.kind, StepKind::Branch { .. }));
     let undecided: BTreeSet<StepId> = branches.flat_map(|step| run.plan.behind(&step.step_id)).collect();
     let steps = run.plan.steps.iter().map(|step| &step.step_id).filter(|id| !undecided.contains(*id));
+    let steps = steps.filter(|id| model_step::added_by(&run.plan, id).is_none());
     steps
         .filter_map(|step_id| {
             let output = run.output_of(step_id)?.clone();

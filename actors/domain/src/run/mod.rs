@@ -15,6 +15,7 @@ pub mod evolve;
 pub mod explain;
 pub mod export;
 pub mod ledger;
+pub mod model_step;
 pub mod plan;
 pub mod progress;
 pub mod recheck;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::ids::{AgentId, BranchId, StageId, StepId, ToolId};
 use crate::run::approvers::Approvers;
 use crate::run::binding;
+use crate::run::model_step::{self, ModelLimits};
 
 /// Most steps a plan may have.
 pub const STEPS_MAX: usize = 200;
@@ -95,9 +96,23 @@ pub enum StepKind {
     },
     /// A model proposes calls inside the step's grants.
     Model {
-        /// What the model is told.
+        /// What the model is told: a text, or an object with `text`, `system` and whatever else it is to see. Bound like tool
+        /// arguments.
         #[serde(default)]
         prompt: Value,
+        /// The tools it may propose calls of; none if absent.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tools: Vec<ToolId>,
+        /// How long it may go on.
+        #[serde(default, skip_serializing_if = "ModelLimits::is_usual")]
+        limits: ModelLimits,
+    },
+    /// One turn of a model step. The journal adds it to a plan; nobody submits one.
+    Turn {
+        /// The model step.
+        of: StepId,
+        /// Which turn.
+        number: u32,
     },
     /// Somebody must say yes.
     Approval {
@@ -136,6 +151,7 @@ impl StepKind {
             Self::Tool { .. } => "tool",
             Self::Agent { .. } => "agent",
             Self::Model { .. } => "model",
+            Self::Turn { .. } => "turn",
             Self::Approval { .. } => "approval",
             Self::Branch { .. } => "branch",
             Self::Wait { .. } => "wait",
@@ -213,7 +229,7 @@ pub enum PlanError {
     /// More than [`STEPS_MAX`] steps.
     #[error("the plan has {0} steps; at most {STEPS_MAX} are allowed")]
     TooManySteps(usize),
-    /// `agent` and `model` steps cannot be run yet.
+    /// `agent` steps cannot be run yet, and a `turn` is made by its model step alone.
     #[error("step `{step}` is of kind `{kind}`, which this version cannot run")]
     StepKindNotAvailable {
         /// The step.
@@ -344,9 +360,10 @@ impl Plan {
                 Some(problem) => bad(&problem),
                 None => Ok(()),
             },
-            StepKind::Agent { .. } | StepKind::Model { .. } => {
+            StepKind::Agent { .. } | StepKind::Turn { .. } => {
                 Err(PlanError::StepKindNotAvailable { step: step.step_id.clone(), kind: step.kind.as_str() })
             }
+            StepKind::Model { .. } => model_step::problem(self, step),
             StepKind::Approval { approval_ttl_seconds, .. } if *approval_ttl_seconds == 0 => {
                 bad("`approvalTtlSeconds` must be at least 1")
             }
@@ -404,6 +421,10 @@ impl Plan {
                 }
                 if reached.contains(&step.step_id) {
                     reached.extend(step.kind.approved_by());
+                }
+                // What a model step has added goes with it.
+                if model_step::added_by(self, &step.step_id).is_some_and(|owner| reached.contains(&owner.step_id)) {
+                    reached.insert(&step.step_id);
                 }
             }
             if reached.len() == before {

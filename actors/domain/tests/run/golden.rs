@@ -39,9 +39,13 @@ const fn place(event: &RunEvent) -> usize {
         RunEvent::GovernanceAudited(_) => 18,
         RunEvent::RunFinished(_) => 19,
         RunEvent::RunClosed {} => 20,
+        RunEvent::ModelBegan { .. } => 21,
+        RunEvent::ModelAsked(_) => 22,
+        RunEvent::ModelAnswered(_) => 23,
+        RunEvent::ModelFellBack { .. } => 24,
     }
 }
-const KINDS: usize = 21;
+const KINDS: usize = 25;
 
 fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")

@@ -5,11 +5,13 @@
 
 mod blobs;
 mod clock;
+mod models;
 mod secrets;
 mod store;
 mod tools;
 
 pub use blobs::MemoryBlobs;
+pub use models::FakeModels;
 pub use clock::{ManualClock, SequentialIds};
 pub use secrets::{FakeSeal, MemorySecrets};
 pub use store::{Backup, MemoryStore};

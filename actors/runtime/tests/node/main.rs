@@ -15,6 +15,7 @@ mod granting;
 mod harness;
 mod hostile;
 mod leases;
+mod model_steps;
 mod opening;
 mod parking;
 mod plans;
