@@ -1,7 +1,7 @@
 //! An event in a few words, for people.
 
-use signalbox_domain::run::model_step::ModelAnswered;
 use signalbox_domain::run::event::{ApprovalDecision, CallOutcome, ControlKind, GovernanceAudited, RunEvent};
+use signalbox_domain::run::model_step::ModelAnswered;
 
 use crate::output::{duration, instant};
 
@@ -100,7 +100,9 @@ pub(crate) const fn control(kind: ControlKind) -> &'static str {
 
 fn model_answered(answered: &ModelAnswered) -> String {
     let mut parts = vec![format!("{}: turn {}", answered.step_id, answered.turn)];
-    parts.extend(answered.proposed.iter().map(|proposed| format!("proposes {} ({})", proposed.tool_id, proposed.step_id)));
+    parts.extend(
+        answered.proposed.iter().map(|proposed| format!("proposes {} ({})", proposed.tool_id, proposed.step_id)),
+    );
     parts.extend(answered.refused.iter().map(|refused| format!("`{}` refused: {}", refused.tool, refused.code)));
     parts.extend(answered.end.iter().map(|end| match &end.code {
         Some(code) => format!("ends: {code}"),

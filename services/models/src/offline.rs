@@ -140,7 +140,10 @@ mod tests {
     async fn a_script_is_followed_turn_by_turn() {
         let script = json!([{ "calls": [{ "tool": "memory.read", "args": { "key": "a" } }] }, { "say": "done" }]);
         let first = asked(json!({ "turn": 1, "messages": [], "script": script })).await.unwrap();
-        assert_eq!((first.calls[0].name.as_str(), first.calls[0].arguments.as_str()), ("memory.read", r#"{"key":"a"}"#));
+        assert_eq!(
+            (first.calls[0].name.as_str(), first.calls[0].arguments.as_str()),
+            ("memory.read", r#"{"key":"a"}"#)
+        );
         let second = asked(json!({ "turn": 2, "messages": [], "script": script })).await.unwrap();
         assert_eq!((second.text.as_str(), second.calls.len()), ("done", 0));
     }

@@ -310,7 +310,9 @@ fn tool(attempt: &Attempt<'_>) -> Result<Pass, Objection> {
     if attempt.configured_semver.is_none() && !attempt.is_simulated() {
         let detail = if is_turn(tool_id) {
             let provider = target.provider_id.as_ref().map_or("none", |provider| provider.as_str());
-            format!("no model of provider `{provider}` is configured that the agent is bound to; add it under [[models]]")
+            format!(
+                "no model of provider `{provider}` is configured that the agent is bound to; add it under [[models]]"
+            )
         } else {
             format!("no executor serves `{tool_id}`; configure one that does")
         };

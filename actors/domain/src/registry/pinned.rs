@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::book::{AgentRegistry, AgentViewer, latest};
 use super::reference::built_in;
 use super::{
-    AgentCostClass, AgentEntry, AgentFamilyMeta, AgentLifecycle, AgentRegistryEntry, Invocable, ModelBinding, family_meta,
-    invocable,
+    AgentCostClass, AgentEntry, AgentFamilyMeta, AgentLifecycle, AgentRegistryEntry, Invocable, ModelBinding,
+    family_meta, invocable,
 };
 use crate::ids::{AgentId, ToolId};
 

@@ -203,7 +203,8 @@ impl RunEnvelope {
     pub fn percent(&self) -> u8 {
         let planned = || {
             let steps = self.plan.steps.iter().zip(&self.steps);
-            steps.filter(|(step, _)| self.models.is_empty() || model_step::added_by(&self.plan, &step.step_id).is_none())
+            steps
+                .filter(|(step, _)| self.models.is_empty() || model_step::added_by(&self.plan, &step.step_id).is_none())
         };
         let over = planned().filter(|(_, state)| state.is_over()).count();
         u8::try_from(over * 100 / planned().count().max(1)).unwrap_or(100)

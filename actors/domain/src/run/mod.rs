@@ -30,3 +30,4 @@ pub mod sweep;
 pub mod telling;
 pub mod trace;
 pub mod verify;
+pub mod whatif;

@@ -517,10 +517,12 @@ pub fn missing_scope(submitted: &RunSubmitted) -> Option<String> {
 /// Everything else needs a grant that a broker or an operator has issued (EXE-015).
 pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
     let mut tools: Vec<&ToolId> = submitted.plan.steps.iter().filter_map(|step| step.kind.tool_id()).collect();
-    let models = || submitted.plan.steps.iter().filter_map(|step| match &step.kind {
-        StepKind::Model { tools, .. } => Some(tools),
-        _ => None,
-    });
+    let models = || {
+        submitted.plan.steps.iter().filter_map(|step| match &step.kind {
+            StepKind::Model { tools, .. } => Some(tools),
+            _ => None,
+        })
+    };
     tools.extend(models().flatten());
     tools.sort();
     tools.dedup();

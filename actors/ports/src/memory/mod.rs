@@ -11,8 +11,8 @@ mod store;
 mod tools;
 
 pub use blobs::MemoryBlobs;
-pub use models::FakeModels;
 pub use clock::{ManualClock, SequentialIds};
+pub use models::FakeModels;
 pub use secrets::{FakeSeal, MemorySecrets};
 pub use store::{Backup, MemoryStore};
 pub use tools::FakeTools;

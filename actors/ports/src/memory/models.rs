@@ -34,9 +34,9 @@ impl FakeModels {
     /// Models by provider and name.
     pub fn new<'a>(models: impl IntoIterator<Item = (&'a str, &'a str, Option<RegionId>)>) -> Self {
         let bound = |region| BoundModel { region, pricing: Pricing::default(), timeout_ms: 60_000 };
-        let bound = models.into_iter().map(|(provider, model, region)| {
-            ((provider.to_owned(), model.to_owned()), bound(region))
-        });
+        let bound = models
+            .into_iter()
+            .map(|(provider, model, region)| ((provider.to_owned(), model.to_owned()), bound(region)));
         let state = State { bound: bound.collect(), ..State::default() };
         Self { state: Mutex::new(state), permits: Arc::new(Semaphore::new(PERMITS)), moved: watch::Sender::new(0) }
     }

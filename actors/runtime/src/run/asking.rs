@@ -133,7 +133,11 @@ impl State {
     }
 
     /// What the step's bindings stand in, as the caller said it, with every binding replaced.
-    pub(super) async fn bind(&mut self, scratch: &RunEnvelope, step: &Step) -> Result<Result<Bound, Unready>, StoreError> {
+    pub(super) async fn bind(
+        &mut self,
+        scratch: &RunEnvelope,
+        step: &Step,
+    ) -> Result<Result<Bound, Unready>, StoreError> {
         let Some(document) = step.kind.document() else {
             return Ok(Err(Unready::fails(step, "internal", "the step binds nothing")));
         };

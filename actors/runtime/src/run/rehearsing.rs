@@ -4,10 +4,10 @@ use signalbox_domain::governance::gate::{Simulated, StageAnswer};
 use signalbox_domain::mode::stand_in;
 use signalbox_domain::run::append::{Ask, NewEvent};
 use signalbox_domain::run::call;
+use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::RunEvent;
 use signalbox_domain::run::model_step::{self, ModelAnswered, ModelEnd};
 use signalbox_domain::run::plan::StepKind;
-use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::journal::StoreError;
 

@@ -90,12 +90,7 @@ impl State {
     }
 
     /// The same of a turn that would have to wait too long at a token bucket.
-    pub(super) fn waits_too_long(
-        &self,
-        scratch: &RunEnvelope,
-        turn: &Step,
-        throttled: &Throttled,
-    ) -> Option<NewEvent> {
+    pub(super) fn waits_too_long(&self, scratch: &RunEnvelope, turn: &Step, throttled: &Throttled) -> Option<NewEvent> {
         let StepKind::Turn { of, number } = &turn.kind else { return None };
         let binding = scratch.binding_of(turn)?;
         let (primary, other) = (primary_of(binding), fallback_of(binding));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use signalbox_domain::governance::kill_switch::SwitchScope;
 use signalbox_domain::ids::{RegionId, RunId};
 use signalbox_domain::quantity::{BudgetCategory, Micros};
 use signalbox_domain::run::event::{CallOutcome, DecisionLabel};
@@ -11,7 +12,7 @@ use signalbox_domain::run::step::StepState;
 use signalbox_ports::memory::{FakeModels, FakeTools};
 use signalbox_ports::models::ModelError;
 
-use crate::harness::{World, operator, tool};
+use crate::harness::{World, operator, switch, tool};
 
 const PROVIDER: &str = "openai-compatible";
 
@@ -44,18 +45,29 @@ impl Think {
 async fn a_model_step_makes_the_calls_its_model_proposes_and_ends_with_its_answer() {
     let it = Think::new().await;
     it.world.tools.script(&tool("memory.read"), [FakeTools::answered(json!({ "value": "42" }))]);
-    it.models.script([
-        Ok(FakeModels::proposes([("memory.read", r#"{"key":"a"}"#)])),
-        Ok(FakeModels::says("it is 42")),
-    ]);
+    it.models.script([Ok(FakeModels::proposes([("memory.read", r#"{"key":"a"}"#)])), Ok(FakeModels::says("it is 42"))]);
     let run = it.submit(json!({})).await;
     let envelope = it.world.until_closed(run).await;
     assert_eq!(envelope.status, RunStatus::Completed, "{:#?}", envelope.end);
     let kinds = it.world.kinds(run).await;
     let expected = [
-        "run-submitted", "run-started", "model-began", "model-asked", "call-pending", "call-settled", "model-answered",
-        "call-pending", "call-settled", "model-asked", "call-pending", "call-settled", "model-answered", "call-pending",
-        "call-settled", "run-finished", "run-closed",
+        "run-submitted",
+        "run-started",
+        "model-began",
+        "model-asked",
+        "call-pending",
+        "call-settled",
+        "model-answered",
+        "call-pending",
+        "call-settled",
+        "model-asked",
+        "call-pending",
+        "call-settled",
+        "model-answered",
+        "call-pending",
+        "call-settled",
+        "run-finished",
+        "run-closed",
     ];
     assert_eq!(kinds, expected);
     let calls: Vec<_> = envelope.tool_calls.iter().map(|call| (call.step_id.as_str(), call.tool_id.as_str())).collect();
@@ -137,10 +149,7 @@ async fn a_model_that_never_answers_is_stopped_at_its_last_turn() {
 #[tokio::test(start_paused = true)]
 async fn more_calls_than_one_answer_may_hold_are_refused_one_by_one() {
     let it = Think::new().await;
-    it.models.script([
-        Ok(FakeModels::proposes([("memory.read", r#"{"key":"a"}"#); 4])),
-        Ok(FakeModels::says("done")),
-    ]);
+    it.models.script([Ok(FakeModels::proposes([("memory.read", r#"{"key":"a"}"#); 4])), Ok(FakeModels::says("done"))]);
     let run = it.submit(json!({ "limits": { "callsPerTurn": 3 } })).await;
     it.world.until_closed(run).await;
     assert_eq!(it.world.tools.count(&tool("memory.read")), 3);
@@ -259,4 +268,55 @@ async fn a_rehearsal_asks_no_model_and_goes_on_with_a_stand_in() {
     assert_eq!(envelope.status, RunStatus::Completed, "{:#?}", envelope.end);
     assert!(it.models.orders().is_empty());
     assert!(matches!(envelope.steps[0], StepState::Done { .. }));
+}
+
+/// An agent of the tenant that speaks through a model of one provider and falls back on one of another.
+fn two_providers() -> Vec<(&'static str, &'static str, Option<RegionId>)> {
+    vec![("first", "large", RegionId::new("eu-1").ok()), ("second", "large", RegionId::new("us-1").ok())]
+}
+
+async fn of_two_providers(models: &Arc<FakeModels>) -> World {
+    let port = models.clone();
+    let world = World::with(FakeTools::new(["memory.read"].map(tool)), |ports| ports.models = port).await;
+    let mut entry = signalbox_domain::registry::reference_agents().next().unwrap().clone();
+    entry.agent_id = signalbox_domain::ids::AgentId::new("acme.thinker").unwrap();
+    entry.model_binding.provider_id = signalbox_domain::ids::ProviderId::new("first").unwrap();
+    entry.model_binding.fallback_provider_id = signalbox_domain::ids::ProviderId::new("second").unwrap();
+    entry.model_binding.model_id = "large".to_owned();
+    entry.model_binding.fallback_model_id = "large".to_owned();
+    world.change(signalbox_domain::governance::change::GovernanceChange::AgentPublished(Box::new(entry))).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_on_the_provider_makes_the_next_turn_ask_the_other_model() {
+    for (scope, target) in [(SwitchScope::Provider, "first"), (SwitchScope::Region, "eu-1")] {
+        let models = Arc::new(FakeModels::new(two_providers()));
+        let world = of_two_providers(&models).await;
+        world.change(switch("off", scope, Some(target))).await;
+        models.script([Ok(FakeModels::says("from the second"))]);
+        let body =
+            json!({ "rootAgentId": "acme.thinker", "plan": [{ "stepId": "think", "kind": "model", "prompt": "x" }] });
+        let run = world.submit_as(&operator(), body).await.unwrap();
+        let envelope = world.until_closed(run).await;
+        assert_eq!(envelope.status, RunStatus::Completed, "{:#?}", envelope.end);
+        assert_eq!(models.orders()[0].provider_id.as_str(), "second");
+        assert_eq!(envelope.decision_rationale[0].decision_label, DecisionLabel::ModelFallback);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_on_the_provider_ends_a_run_whose_turn_is_out_there() {
+    for (scope, target) in [(SwitchScope::Provider, "first"), (SwitchScope::Region, "eu-1")] {
+        let models = Arc::new(FakeModels::new(two_providers()));
+        let world = of_two_providers(&models).await;
+        let body =
+            json!({ "rootAgentId": "acme.thinker", "plan": [{ "stepId": "think", "kind": "model", "prompt": "x" }] });
+        let run = world.submit_as(&operator(), body).await.unwrap();
+        models.asked(1).await;
+        world.change(switch("off", scope, Some(target))).await;
+        let envelope = world.until_closed(run).await;
+        assert_eq!(envelope.status, RunStatus::Killed);
+        assert_eq!(models.cancelled().len(), 1);
+    }
 }

@@ -90,7 +90,8 @@ impl Reading {
 
     /// Takes a whole answer in.
     pub(super) fn whole(&mut self, body: &[u8]) -> Result<(), Bad> {
-        let chunk: Chunk = serde_json::from_slice(body).map_err(|_| Bad::new("the answer is no JSON of this protocol"))?;
+        let chunk: Chunk =
+            serde_json::from_slice(body).map_err(|_| Bad::new("the answer is no JSON of this protocol"))?;
         if chunk.choices.is_empty() && chunk.error.is_none() {
             return Err(Bad::new("the answer has no choices"));
         }

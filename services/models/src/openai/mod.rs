@@ -69,7 +69,9 @@ pub enum EndpointError {
     #[error("`baseUrl` must be an http or https URL with a host, without credentials, query and fragment")]
     NotAUrl,
     /// The key would cross a network in clear.
-    #[error("`baseUrl` must be https unless its host is this machine, or `plainHttp = true` says that the way there is safe")]
+    #[error(
+        "`baseUrl` must be https unless its host is this machine, or `plainHttp = true` says that the way there is safe"
+    )]
     PlainHttp,
     /// It hands out credentials.
     #[error("`baseUrl` names a link-local address, which is never reached")]
@@ -186,7 +188,7 @@ impl OpenAi {
         progress: &mpsc::Sender<CallProgress>,
     ) -> Result<ModelAnswer, ModelError> {
         let names = Names::of(&order.args);
-        let body = body(&order.args, &self.endpoint.upstream_model, &names);
+        let body = body(&order.args, &self.endpoint.upstream_model);
         let ends = Instant::now() + Duration::from_millis(order.timeout_ms);
         let mut pause = PAUSE;
         let mut attempt = 1;
@@ -217,7 +219,8 @@ impl OpenAi {
         progress: &mpsc::Sender<CallProgress>,
     ) -> Result<ModelAnswer, Trouble> {
         let mut request = self.client.post(self.endpoint.base.clone());
-        request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream, application/json");
+        request =
+            request.header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream, application/json");
         if let Some(key) = &self.endpoint.key {
             match key() {
                 Ok(key) => request = request.bearer_auth(key.expose()),

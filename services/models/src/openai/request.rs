@@ -25,9 +25,10 @@ fn outward(tool: &str) -> String {
 }
 
 /// The body of a request.
-pub(super) fn body(args: &Value, model: &str, _: &Names) -> String {
+pub(super) fn body(args: &Value, model: &str) -> String {
     let part = |key: &str| args.get(key).cloned().unwrap_or_default();
-    let messages: Vec<Value> = args.get("messages").and_then(Value::as_array).into_iter().flatten().map(message).collect();
+    let messages: Vec<Value> =
+        args.get("messages").and_then(Value::as_array).into_iter().flatten().map(message).collect();
     let micros = args.get("temperatureMicros").and_then(Value::as_i64).unwrap_or_default();
     let mut body = json!({
         "model": model,

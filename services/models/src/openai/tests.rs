@@ -82,7 +82,8 @@ impl Provider {
 fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-    let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned));
+    let length =
+        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(str::to_owned));
     length.and_then(|length| length.trim().parse().ok()).is_some_and(|length: usize| body.len() >= length)
 }
 
@@ -183,7 +184,8 @@ async fn tool_calls_that_come_in_pieces_are_whole_and_named_as_we_name_them() {
 async fn an_answer_that_is_not_streamed_is_read_as_well() {
     let body = json!({ "choices": [{ "index": 0, "message": { "role": "assistant", "content": "all at once" },
         "finish_reason": "length" }], "usage": { "prompt_tokens": 3, "completion_tokens": 4 } });
-    let provider = Provider::answers(vec![http("200 OK", &["content-type: application/json"], &body.to_string())]).await;
+    let provider =
+        Provider::answers(vec![http("200 OK", &["content-type: application/json"], &body.to_string())]).await;
     let answer = asked(&provider, 1).await.unwrap();
     assert_eq!((answer.text.as_str(), answer.finish), ("all at once", Finish::Length));
 }
@@ -290,10 +292,13 @@ fn an_endpoint_is_where_an_operator_may_send_a_key() {
     assert_eq!(of("https://user:FAKE@models.example/v1", true), EndpointError::NotAUrl);
     assert_eq!(of("https://models.example/v1?key=FAKE", true), EndpointError::NotAUrl);
     assert_eq!(of("no url", true), EndpointError::NotAUrl);
-    for inside in ["http://169.254.169.254/", "http://[fe80::1]/", "http://[::ffff:169.254.169.254]/", "http://[fd00:ec2::254]/"] {
+    for inside in
+        ["http://169.254.169.254/", "http://[fe80::1]/", "http://[::ffff:169.254.169.254]/", "http://[fd00:ec2::254]/"]
+    {
         assert_eq!(of(inside, true), EndpointError::LinkLocal, "{inside}");
     }
-    for fine in ["https://models.example/v1", "http://127.0.0.1:8000/v1", "http://localhost:8000", "http://[::1]:1/v1"] {
+    for fine in ["https://models.example/v1", "http://127.0.0.1:8000/v1", "http://localhost:8000", "http://[::1]:1/v1"]
+    {
         assert!(OpenAiEndpoint::new(fine, "m".to_owned(), false).is_ok(), "{fine}");
     }
 }

@@ -93,7 +93,9 @@ fn proposal(call: &ProposedCall) -> Value {
     match json::parse_strict(text.as_bytes(), ARGUMENTS) {
         Ok(args @ Value::Object(_)) => members.insert("args".to_owned(), args),
         Ok(_) => members.insert("malformed".to_owned(), json!("the arguments are no JSON object")),
-        Err(error) => members.insert("malformed".to_owned(), json!(format!("the arguments are not acceptable: {error}"))),
+        Err(error) => {
+            members.insert("malformed".to_owned(), json!(format!("the arguments are not acceptable: {error}")))
+        }
     };
     Value::Object(members)
 }
@@ -131,9 +133,12 @@ pub fn answered(run: &RunEnvelope, call: &RunToolCallRecord, answer: &Value) -> 
         let place = Place { of, turn: *number, index };
         let in_turn = outcome.proposed.len() as u32;
         let verdict = match () {
-            () if is_last => Err(("model-turns-used-up", "this was the last turn; no call is made any more".to_owned())),
+            () if is_last => {
+                Err(("model-turns-used-up", "this was the last turn; no call is made any more".to_owned()))
+            }
             () if in_turn >= limits.calls_per_turn() => {
-                let message = format!("one answer may propose {} calls; propose the others later", limits.calls_per_turn());
+                let message =
+                    format!("one answer may propose {} calls; propose the others later", limits.calls_per_turn());
                 Err(("too-many-calls", message))
             }
             () if room == 0 => {

@@ -11,8 +11,8 @@
 
 mod answer;
 mod event;
-mod follow;
 mod fold;
+mod follow;
 mod turn;
 mod verify;
 
@@ -31,8 +31,8 @@ pub use event::{ModelAnswered, ModelAsked, ModelEnd, ProposalRefused, Proposed};
 pub use follow::{FALLBACK_THROTTLE_SECONDS, is_transient, switched_off};
 pub use turn::{Pricing, TurnFault, asked, cut_result, read_by_turn, turn_args, turn_entry};
 
-pub(crate) use fold::{began, fell_back, left, taken_back};
 pub(crate) use fold::{answered as fold_answered, asked as fold_asked};
+pub(crate) use fold::{began, fell_back, left, taken_back};
 pub(crate) use follow::follow;
 pub(crate) use verify::Conversations;
 

@@ -32,7 +32,9 @@ pub enum TurnFault {
     #[error("the prompt names a secret, and no model is given one; name it in the arguments of a tool step")]
     SecretInPrompt,
     /// Too much was said.
-    #[error("the conversation has more than {CONVERSATION_BYTES_MAX} bytes; bind less into the prompt, or lower `limits.turns`")]
+    #[error(
+        "the conversation has more than {CONVERSATION_BYTES_MAX} bytes; bind less into the prompt, or lower `limits.turns`"
+    )]
     TooLarge,
     /// Nobody knows the agent, or the step is no turn.
     #[error("the agent of the step has no model")]
