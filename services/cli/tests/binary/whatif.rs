@@ -39,7 +39,7 @@ fn recorded_runs_are_decided_again_under_a_budget_a_switch_and_grants() {
     );
     assert_eq!(otherwise[0]["objections"][0]["code"], "budget-exceeded");
     assert_eq!(otherwise[0]["objections"][0]["stepId"], "s1");
-    assert_eq!(found["meters"][0]["consumed"], json!(4.0), "{found:#}");
+    assert_eq!(found["meters"][0]["consumed"], json!(4), "{found:#}");
 
     let enough = server.json("whatif --budget tenant/default=1000").json();
     assert_eq!(enough["otherwise"], json!([]));

@@ -187,7 +187,6 @@ impl RunEvent {
             | Self::LateEvidence(_)
             | Self::StepThrottled { .. }
             | Self::GovernanceAudited(_)
-            | Self::ModelBegan { .. }
             | Self::ModelAsked(_)
             | Self::ModelAnswered(_)
             | Self::ModelFellBack { .. }
@@ -213,6 +212,7 @@ impl RunEvent {
             | Self::BranchOffered { .. }
             | Self::TimerSet { .. }
             | Self::TimerFired { .. }
+            | Self::ModelBegan { .. }
             | Self::RunFinished(_) => Visibility::Customer,
         }
     }
