@@ -285,6 +285,8 @@ async fn of_two_providers(models: &Arc<FakeModels>) -> World {
     entry.model_binding.model_id = "large".to_owned();
     entry.model_binding.fallback_model_id = "large".to_owned();
     world.change(signalbox_domain::governance::change::GovernanceChange::AgentPublished(Box::new(entry))).await;
+    // The node reads it within a second.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     world
 }
 
