@@ -86,6 +86,7 @@ fn node() -> Result<(Runtime, NodeHandle), Failure> {
         blobs: Arc::new(MemoryBlobs::default()),
         bus: Arc::new(Silent),
         tools: Arc::new(NoOp { tool: ToolId::new(TOOL)?, permits: Arc::new(Semaphore::new(64)) }),
+        models: Arc::new(signalbox_ports::models::NoModels),
         secrets: Arc::new(MemorySecrets::default()),
         sealing: Arc::new(FakeSeal::new()),
         clock,

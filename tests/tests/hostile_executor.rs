@@ -156,6 +156,7 @@ async fn large_results_are_kept_beside_the_journal_and_a_third_overshoot_opens_t
         blobs: Arc::new(FileBlobs::open(data.path()).unwrap()),
         bus: Arc::new(Silent),
         tools: tools.clone(),
+        models: Arc::new(signalbox_ports::models::NoModels),
         secrets: Arc::new(MemorySecrets::default()),
         sealing: Arc::new(FakeSeal::new()),
         clock,

@@ -29,6 +29,7 @@ mod sweeps;
 mod swept;
 mod telling;
 mod tone;
+mod turns;
 mod values;
 mod watching;
 mod webhooks;

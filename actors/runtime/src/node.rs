@@ -60,6 +60,7 @@ use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::{Created, Journal, NewRun, StoreError};
 use signalbox_ports::leases::Leases;
+use signalbox_ports::models::Models;
 use signalbox_ports::sealing::Sealing;
 use signalbox_ports::secrets::Secrets;
 use signalbox_ports::tools::Tools;
@@ -86,6 +87,7 @@ use crate::sweeps::{self, SweepsActor};
 use crate::swept::{self, SweptActor};
 use crate::telling::Tellers;
 use crate::tone::ToneHook;
+use crate::turns::WithModels;
 use crate::watching::follow;
 use crate::webhooks::WebhooksActor;
 
@@ -123,6 +125,8 @@ pub struct Ports {
     pub bus: Arc<dyn Bus>,
     /// The executors.
     pub tools: Arc<dyn Tools>,
+    /// The models.
+    pub models: Arc<dyn Models>,
     /// Secrets.
     pub secrets: Arc<dyn Secrets>,
     /// Seals.
@@ -276,7 +280,12 @@ impl Node {
             store: ports.journal.clone(),
             inbox: ports.inbox.clone(),
             blobs: ports.blobs.clone(),
-            tools: ports.tools.clone(),
+            tools: Arc::new(WithModels {
+                tools: ports.tools.clone(),
+                models: ports.models.clone(),
+                clock: ports.clock.clone(),
+            }),
+            models: ports.models.clone(),
             secrets: ports.secrets.clone(),
             sealing: ports.sealing.clone(),
             clock: ports.clock.clone(),

@@ -7,7 +7,7 @@ use crate::commands::{
     AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
     DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand,
     KeysCommand, MigrateArgs, ProfilesCommand, RolloutsCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand,
-    ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand,
+    ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand, WhatIfArgs,
 };
 use crate::output::{Colour, Format};
 
@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Says why a run stopped and why its calls were refused: every stage of the gate, the switch, the meters.
     Explain(ExplainArgs),
+    /// Decides recorded runs again under other budgets, switches or grants: which would have stopped, where, and why.
+    Whatif(WhatIfArgs),
     /// Judges policies offline: JSON lines in, one verdict a line out, by the same rules that govern runs. docs/check.md has
     /// the fields of each kind.
     Check(CheckArgs),

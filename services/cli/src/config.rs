@@ -26,6 +26,7 @@ use crate::bus_file::BusEntry;
 use crate::failure::Failure;
 use crate::identity_file::IdentityEntry;
 use crate::invocation_file::InvocationEntry;
+use crate::models_file::ModelEntry;
 use crate::secrets::{SealingKeyEntry, SecretEntry, WebhookSecretEntry};
 use crate::toml_file;
 use crate::traces_file::TracesEntry;
@@ -78,6 +79,8 @@ pub(crate) struct Config {
     pub(crate) webhook_exemptions: Vec<HostExemption>,
     /// Keys that seal what may not lie anywhere in clear. The first seals, all of them open.
     pub(crate) sealing_keys: Vec<SealingKeyEntry>,
+    /// Models, by the provider and the name that agents are bound to.
+    pub(crate) models: Vec<ModelEntry>,
     /// Executors beside the bundled tools.
     pub(crate) executors: Vec<ExecutorEntry>,
     /// Certificates for executors that are registered while the node runs, by the names that registrations use.
@@ -307,6 +310,9 @@ impl Config {
         distinct("throttles", self.throttles.iter().map(|rule| rule.bucket_id.as_str()))?;
         distinct("grants", self.grants.iter().map(|grant| grant.grant_id.as_str()))?;
         distinct("exemptions", self.exemptions.iter().map(|exemption| exemption.host.as_str()))?;
+        each("models", &self.models, ModelEntry::check)?;
+        let models: Vec<_> = self.models.iter().map(ModelEntry::name).collect();
+        distinct("models", models.iter().map(String::as_str))?;
         each("executors", &self.executors, ExecutorEntry::check)?;
         distinct("executors", self.executors.iter().map(|executor| executor.uri.as_str()))?;
         distinct("executorTls", self.executor_tls.iter().map(|entry| entry.tls_id.as_str()))?;

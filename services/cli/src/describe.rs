@@ -1,6 +1,7 @@
 //! An event in a few words, for people.
 
 use signalbox_domain::run::event::{ApprovalDecision, CallOutcome, ControlKind, GovernanceAudited, RunEvent};
+use signalbox_domain::run::model_step::ModelAnswered;
 
 use crate::output::{duration, instant};
 
@@ -53,6 +54,14 @@ pub(crate) fn describe(event: &RunEvent) -> String {
             let used = e.ledger.total_cost_units;
             format!("{}: sub-run {} {}, used {used}", e.step_id, e.child_run_id, e.status.as_str())
         }
+        RunEvent::ModelBegan { step_id, first_turn } => format!("{step_id}: turn {first_turn}"),
+        RunEvent::ModelAsked(e) => {
+            format!("{}: turn {} asks {} of {}", e.step_id, e.turn, e.model_id, e.provider_id)
+        }
+        RunEvent::ModelAnswered(e) => model_answered(e),
+        RunEvent::ModelFellBack { step_id, turn, reason } => {
+            format!("{step_id}: turn {turn} falls back on the other model: {reason}")
+        }
         RunEvent::ControlApplied(e) => {
             format!("{} by {}: {}", control(e.audit.kind), e.audit.actor_id, e.audit.reason_text)
         }
@@ -100,4 +109,17 @@ pub(crate) const fn control(kind: ControlKind) -> &'static str {
         ControlKind::RetryWithChanges => "retry-with-changes",
         ControlKind::OperatorStep => "operator-step",
     }
+}
+
+fn model_answered(answered: &ModelAnswered) -> String {
+    let mut parts = vec![format!("{}: turn {}", answered.step_id, answered.turn)];
+    parts.extend(
+        answered.proposed.iter().map(|proposed| format!("proposes {} ({})", proposed.tool_id, proposed.step_id)),
+    );
+    parts.extend(answered.refused.iter().map(|refused| format!("`{}` refused: {}", refused.tool, refused.code)));
+    parts.extend(answered.end.iter().map(|end| match &end.code {
+        Some(code) => format!("ends: {code}"),
+        None => "answers".to_owned(),
+    }));
+    parts.join("; ")
 }

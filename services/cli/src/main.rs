@@ -25,6 +25,7 @@ mod identity_file;
 mod invocation_file;
 mod journal_file;
 mod manifest;
+mod models_file;
 mod output;
 mod profiles;
 mod secrets;

@@ -40,7 +40,7 @@ use crate::config::{Config, LimitsEntry, StoreAddress};
 use crate::failure::Failure;
 use crate::output::warn;
 use crate::secrets::{ConfiguredSecrets, key_ring};
-use crate::{governance_file, invocation_file};
+use crate::{governance_file, invocation_file, models_file};
 
 /// A running node.
 pub(crate) struct Station {
@@ -167,6 +167,7 @@ pub(crate) async fn start(
     let tools = ExecutorClient::connect_all(endpoints, concurrency, clock.clone()).await.map_err(|error| {
         Failure::new(error.code(), error.to_string()).next("check [[executors]] in the configuration file")
     })?;
+    let models = models_file::models(config.map(|config| config.models.as_slice()).unwrap_or_default(), clock.clone())?;
     let mut tls = BTreeMap::new();
     for entry in config.iter().flat_map(|config| &config.executor_tls) {
         let loaded = entry.load().map_err(|error| Failure::new(error.code(), error.to_string()))?;
@@ -198,6 +199,7 @@ pub(crate) async fn start(
         blobs: blobs.clone(),
         bus,
         tools,
+        models: Arc::new(models),
         secrets: Arc::new(secrets),
         sealing: Arc::new(keys),
         clock: clock.clone(),

@@ -76,6 +76,10 @@ impl MeteredJournal {
             | RunEvent::BranchOffered { .. }
             | RunEvent::TimerSet { .. }
             | RunEvent::TimerFired { .. }
+            | RunEvent::ModelBegan { .. }
+            | RunEvent::ModelAsked(_)
+            | RunEvent::ModelAnswered(_)
+            | RunEvent::ModelFellBack { .. }
             | RunEvent::ControlApplied(_)
             | RunEvent::GovernanceAudited(_)
             | RunEvent::RunClosed {} => {}

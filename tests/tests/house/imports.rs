@@ -17,7 +17,7 @@ const TLS: &str = "signalbox-tls";
 const SEE_ALL: [&str; 3] = ["signalbox", "signalbox-tests", "signalbox-benches"];
 
 /// Each other crate, with the crates of this workspace it may build on.
-const MAY_IMPORT: [(&str, &[&str]); 10] = [
+const MAY_IMPORT: [(&str, &[&str]); 11] = [
     // For its client alone.
     (PROTO, &[TLS]),
     (DOMAIN, &[]),
@@ -25,6 +25,7 @@ const MAY_IMPORT: [(&str, &[&str]); 10] = [
     (RUNTIME, &[DOMAIN, PORTS]),
     ("signalbox-store", &[DOMAIN, PORTS]),
     ("signalbox-bus", &[DOMAIN, PORTS, TLS]),
+    ("signalbox-models", &[DOMAIN, PORTS]),
     ("signalbox-telemetry", &[DOMAIN, PORTS]),
     (TLS, &[]),
     ("signalbox-tools", &[DOMAIN, PORTS, PROTO, TLS]),
@@ -61,7 +62,7 @@ const CONFINED: [(&str, &[&str]); 15] = [
     ("prometheus", &["signalbox-telemetry"]),
     ("protox", &[PROTO, "signalbox-tests"]),
     ("axum", &["signalbox-server", "signalbox-telemetry", "signalbox-benches"]),
-    ("reqwest", &["signalbox-tools", "signalbox-server", "signalbox-benches"]),
+    ("reqwest", &["signalbox-tools", "signalbox-server", "signalbox-models", "signalbox-benches"]),
     ("jsonwebtoken", &["signalbox-server", "signalbox-tests"]),
     ("object_store", &["signalbox-store"]),
     ("clap", &["signalbox"]),

@@ -25,6 +25,7 @@ use crate::ids::{GrantId, SecretId};
 use crate::mode::{SIMULATED_CODE, is_simulated};
 use crate::quantity::{BudgetCategory, Micros, Usage};
 use crate::registry::family_meta;
+use crate::run::model_step::is_turn;
 use crate::time::UnixMs;
 
 pub use crate::governance::verdict::{
@@ -307,11 +308,20 @@ fn tool(attempt: &Attempt<'_>) -> Result<Pass, Objection> {
     };
     // What a stand-in answers needs nobody to serve it.
     if attempt.configured_semver.is_none() && !attempt.is_simulated() {
-        let detail = format!("no executor serves `{tool_id}`; configure one that does");
+        let detail = if is_turn(tool_id) {
+            let provider = target.provider_id.as_ref().map_or("none", |provider| provider.as_str());
+            format!(
+                "no model of provider `{provider}` is configured that the agent is bound to; add it under [[models]]"
+            )
+        } else {
+            format!("no executor serves `{tool_id}`; configure one that does")
+        };
         return Err(Objection::deny(NOT_CONFIGURED, detail));
     }
     let agent = &target.agent_id;
     match target.family.as_deref().map(|family| (family, family_meta(family))) {
+        // Every agent has a model (REG-042): what its family may use says nothing of that.
+        Some((_, Some(_))) if is_turn(tool_id) => {}
         Some((_, Some(meta))) if meta.allows(tool_id) && attempt.declared => {}
         Some((_, Some(meta))) if meta.allows(tool_id) => {
             let detail = format!("agent `{agent}` does not declare `{tool_id}`; publish a version of it that does");

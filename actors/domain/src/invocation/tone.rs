@@ -85,7 +85,8 @@ fn says(text: &str, phrase: &str) -> bool {
 /// customers and creators. What was only read is somebody else's text.
 pub fn watches_tone(role: Role, tool: &ToolId) -> bool {
     matches!(role, Role::Customer | Role::Creator)
-        && crate::catalog::entry(tool).is_some_and(|entry| entry.effect == Effect::Generate)
+        && (crate::run::model_step::is_turn(tool)
+            || crate::catalog::entry(tool).is_some_and(|entry| entry.effect == Effect::Generate))
 }
 
 /// The worst the policy says of any text in an output.

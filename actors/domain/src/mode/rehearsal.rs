@@ -4,7 +4,7 @@ use super::Mode;
 use crate::catalog::{CatalogEntry, Effect};
 use crate::ids::ToolId;
 use crate::run::envelope::RunEnvelope;
-use crate::run::plan::Step;
+use crate::run::plan::{Step, StepKind};
 
 /// What the gate says of a call that a stand-in answers.
 pub const SIMULATED_CODE: &str = "simulated-in-rehearsal";
@@ -33,6 +33,10 @@ impl RunEnvelope {
 
     /// True if a stand-in answers the calls of this step.
     pub fn simulates(&self, step: &Step) -> bool {
+        if matches!(step.kind, StepKind::Turn { .. }) {
+            // A rehearsal asks no model.
+            return self.is_rehearsal();
+        }
         step.kind.tool_id().is_some_and(|tool| simulates(&self.mode, tool, step.kind.approved_by().is_some()))
     }
 }

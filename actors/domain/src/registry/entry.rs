@@ -78,6 +78,7 @@ pub struct AgentCapability {
 
 /// The model an agent speaks through. All seven parts must be there (REG-042).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelBinding {
     /// Who serves it.

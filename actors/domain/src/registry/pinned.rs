@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::book::{AgentRegistry, AgentViewer, latest};
 use super::reference::built_in;
 use super::{
-    AgentCostClass, AgentEntry, AgentFamilyMeta, AgentLifecycle, AgentRegistryEntry, Invocable, family_meta, invocable,
+    AgentCostClass, AgentEntry, AgentFamilyMeta, AgentLifecycle, AgentRegistryEntry, Invocable, ModelBinding,
+    family_meta, invocable,
 };
 use crate::ids::{AgentId, ToolId};
 
@@ -30,6 +31,9 @@ pub struct PinnedAgent {
     pub cost_class: AgentCostClass,
     /// The tools it may use: those it declares inside its family's ceiling.
     pub tools: BTreeSet<ToolId>,
+    /// The model it speaks through; absent in runs from before there were model steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_binding: Option<ModelBinding>,
 }
 
 impl PinnedAgent {
@@ -41,6 +45,7 @@ impl PinnedAgent {
             lifecycle: entry.lifecycle,
             cost_class: entry.cost_class,
             tools: entry.tools(),
+            model_binding: Some(entry.model_binding.clone()),
         }
     }
 
@@ -95,6 +100,14 @@ impl PinnedAgents {
         match self.0.get(agent) {
             Some(pinned) => Some((pinned.lifecycle, pinned.cost_class)),
             None => built_in(agent).map(|shipped| (shipped.lifecycle, shipped.cost_class)),
+        }
+    }
+
+    /// The model it speaks through (REG-042).
+    pub fn model_of(&self, agent: &AgentId) -> Option<&ModelBinding> {
+        match self.0.get(agent) {
+            Some(pinned) => pinned.model_binding.as_ref(),
+            None => built_in(agent).map(|shipped| &shipped.model_binding),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::run::call::KILLED_BY_SWITCH;
 use crate::run::envelope::RunEnvelope;
 use crate::run::event::{OutputKind, RunEvent, RunFinished};
 use crate::run::evolve::evolve;
+use crate::run::model_step;
 use crate::run::plan::{Step, StepKind};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
@@ -122,10 +123,15 @@ fn steps(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
             let reason = "its branch was not chosen".to_owned();
             return Some(RunEvent::StepSkipped { step_id: step_id(), label: None, reason, branch_not_taken: true });
         }
+        if matches!(step.kind, StepKind::Model { .. }) {
+            return model_step::follow(run, index, now);
+        }
         // Calls, questions and hand-offs are begun by whoever binds their arguments.
-        if matches!(step.kind, StepKind::Tool { .. } | StepKind::Approval { .. } | StepKind::Agent { .. })
-            || !run.may_begin(index, now)
-        {
+        let asks = matches!(
+            step.kind,
+            StepKind::Tool { .. } | StepKind::Turn { .. } | StepKind::Approval { .. } | StepKind::Agent { .. }
+        );
+        if asks || !run.may_begin(index, now) {
             return None;
         }
         match &step.kind {
@@ -136,12 +142,11 @@ fn steps(run: &RunEnvelope, now: UnixMs) -> Option<RunEvent> {
                 let seconds = i64::try_from(*seconds).unwrap_or(i64::MAX);
                 Some(RunEvent::TimerSet { step_id: step_id(), due_at_unix_ms: now.plus_seconds(seconds) })
             }
-            StepKind::Model { .. } => Some(RunEvent::StepFailed {
-                step_id: step_id(),
-                code: "step-kind-not-available".to_owned(),
-                message: format!("steps of kind `{}` cannot be run by this version", step.kind.as_str()),
-            }),
-            StepKind::Tool { .. } | StepKind::Approval { .. } | StepKind::Agent { .. } => None,
+            StepKind::Tool { .. }
+            | StepKind::Model { .. }
+            | StepKind::Turn { .. }
+            | StepKind::Approval { .. }
+            | StepKind::Agent { .. } => None,
         }
     })
 }
@@ -196,10 +201,15 @@ pub fn projection_in_words(run: &RunEnvelope, words: String) -> RunProjection {
 }
 
 impl RunEnvelope {
-    /// Finished steps of all, in percent, rounded down (DSH-011).
+    /// Finished steps of all, in percent, rounded down (DSH-011). What a model step adds to the plan is a part of that step.
     pub fn percent(&self) -> u8 {
-        let over = self.steps.iter().filter(|state| state.is_over()).count();
-        u8::try_from(over * 100 / self.steps.len().max(1)).unwrap_or(100)
+        let planned = || {
+            let steps = self.plan.steps.iter().zip(&self.steps);
+            steps
+                .filter(|(step, _)| self.models.is_empty() || model_step::added_by(&self.plan, &step.step_id).is_none())
+        };
+        let over = planned().filter(|(_, state)| state.is_over()).count();
+        u8::try_from(over * 100 / planned().count().max(1)).unwrap_or(100)
     }
 
     /// What the run waits for, in words that name no tool and no agent.

@@ -19,6 +19,7 @@ use crate::run::event::{
     CallOutcome, CallPending, CallRefused, CallSettled, ControlApplied, ControlEffect, ControlKind, GovernanceAudited,
     OutputKind, PauseCause, RunControlAuditEvent, RunEvent, RunFinished, StoredValue,
 };
+use crate::run::model_step;
 use crate::run::plan::{Step, StepKind};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
@@ -60,9 +61,14 @@ impl RunEnvelope {
 
     /// What a call of this step is aimed at; `None` if the step makes no call.
     pub fn target_of(&self, step: &Step) -> Option<Target> {
-        let StepKind::Tool { tool_id, .. } = &step.kind else { return None };
+        let turn = model_step::turn_tool();
+        let tool_id = match &step.kind {
+            StepKind::Tool { tool_id, .. } => tool_id,
+            StepKind::Turn { .. } => &turn,
+            _ => return None,
+        };
         let agent_id = self.agent_of(step).clone();
-        Some(Target {
+        let target = Target {
             tenant_id: self.tenant_id.clone(),
             run_id: self.run_id,
             user_id: self.submitted_by.actor_id.clone(),
@@ -73,7 +79,8 @@ impl RunEnvelope {
             tool_id: tool_id.clone(),
             provider_id: None,
             region: None,
-        })
+        };
+        Some(if matches!(step.kind, StepKind::Turn { .. }) { self.target_of_turn(step, target) } else { target })
     }
 
     /// Steps that may be asked about now and need their arguments bound: tool calls and approvals, in plan order,
@@ -92,8 +99,8 @@ impl RunEnvelope {
         }
         free.into_iter()
             .filter(|index| match &self.plan.steps[*index].kind {
-                StepKind::Tool { .. } | StepKind::Agent { .. } if room == 0 => false,
-                StepKind::Tool { .. } | StepKind::Agent { .. } => {
+                StepKind::Tool { .. } | StepKind::Turn { .. } | StepKind::Agent { .. } if room == 0 => false,
+                StepKind::Tool { .. } | StepKind::Turn { .. } | StepKind::Agent { .. } => {
                     room -= 1;
                     true
                 }
@@ -162,7 +169,9 @@ pub fn admit(prepared: &Prepared, admissible: &Admissible, now: UnixMs) -> Ask {
         epoch: 0,
         meters: Vec::new(),
     };
-    asking(prepared, vec![NewEvent::system(RunEvent::CallPending(Box::new(pending)))])
+    let asked = model_step::asked(prepared).map(|asked| RunEvent::ModelAsked(Box::new(asked)));
+    let events = asked.into_iter().chain([RunEvent::CallPending(Box::new(pending))]);
+    asking(prepared, events.map(NewEvent::system).collect())
 }
 
 /// The ask that records a call which a stand-in answers: pending and settled in one append, so that nobody can be handed

@@ -17,6 +17,7 @@ use crate::run::event::{
     RunEvent, RunFinished, RunSubmitted,
 };
 use crate::run::evolve::evolve;
+use crate::run::model_step;
 use crate::run::plan::{Step, StepKind};
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
@@ -153,6 +154,10 @@ fn retry(
         return Err(Denial::InvalidStatusForRetry(status));
     }
     let step = run.plan.step(step_id).ok_or(Denial::NoSuchStep)?;
+    // A turn or a proposal is nothing by itself: its model step is done again.
+    if model_step::added_by(&run.plan, step_id).is_some() {
+        return Err(Denial::NoSuchStep);
+    }
     let behind = run.plan.behind(step_id);
     // A call that is out there cannot be taken back: it must be settled before its step is done again.
     let out = run.open_calls().map(|call| &call.step_id).chain(run.live_handoffs().map(|handoff| &handoff.step_id));
@@ -332,7 +337,7 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         mode_bounds: run.mode_bounds,
         submitted_by: context.actor.clone(),
         scopes: crate::run::submission::narrowed(fork.scopes.to_vec(), run.invocation.as_ref()),
-        plan: (*run.plan).clone(),
+        plan: model_step::as_submitted(&run.plan),
         inputs: (*run.inputs).clone(),
         sealed: run.sealed.clone(),
         // No grants are copied: whoever forks must be granted anew.
@@ -384,6 +389,7 @@ fn carried(run: &RunEnvelope) -> Vec<CarriedOutput> {
     let branches = run.plan.steps.iter().filter(|step| matches!(step.kind, StepKind::Branch { .. }));
     let undecided: BTreeSet<StepId> = branches.flat_map(|step| run.plan.behind(&step.step_id)).collect();
     let steps = run.plan.steps.iter().map(|step| &step.step_id).filter(|id| !undecided.contains(*id));
+    let steps = steps.filter(|id| model_step::added_by(&run.plan, id).is_none());
     steps
         .filter_map(|step_id| {
             let output = run.output_of(step_id)?.clone();

@@ -26,6 +26,7 @@ use crate::run::event::{
     PauseCause, Reservation, RunFinished, RunOutputBundle, StoredValue,
 };
 use crate::run::ledger::RunCostLedger;
+use crate::run::model_step::Conversation;
 use crate::run::plan::{ApprovalRequirement, Plan};
 use crate::run::sealed::SealedPlan;
 use crate::run::status::RunStatus;
@@ -111,6 +112,9 @@ pub struct RunEnvelope {
     pub steps: Vec<StepState>,
     /// How often each step was begun anew; names its next call.
     pub step_attempts: BTreeMap<StepId, u64>,
+    /// The loops of its model steps that have begun.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<StepId, Conversation>,
     /// Every attempt at a call, in order (RUN-011). Shared between copies of the envelope: what is settled stays as it is.
     pub tool_calls: Vec<Arc<RunToolCallRecord>>,
     /// Every question that was asked.

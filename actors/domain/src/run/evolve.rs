@@ -22,6 +22,7 @@ use crate::run::event::{
     HandoffReconciled, LateEvidence, Reservation, RunEvent, RunFinished, RunSubmitted, StoredValue,
 };
 use crate::run::ledger::RunCostLedger;
+use crate::run::model_step;
 use crate::run::settle::ABSTAINED;
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
@@ -110,6 +111,7 @@ pub fn submitted_run(submitted: &RunSubmitted, at: UnixMicros) -> RunEnvelope {
         sealed: submitted.sealed.clone(),
         steps: vec![StepState::Pending; submitted.plan.steps.len()],
         step_attempts: BTreeMap::new(),
+        models: BTreeMap::new(),
         tool_calls: Vec::new(),
         approvals: Vec::new(),
         intermediate_artifacts: Vec::new(),
@@ -216,6 +218,10 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
         RunEvent::HandoffDispatched(dispatched) => handoff_dispatched(run, dispatched),
         RunEvent::HandoffDenied(denied) => run.fail_step(&denied.step_id, denied.reason.code(), &denied.message),
         RunEvent::HandoffReconciled(reconciled) => handoff_reconciled(run, reconciled),
+        RunEvent::ModelBegan { step_id, first_turn } => model_step::began(run, step_id, *first_turn),
+        RunEvent::ModelAsked(asked) => model_step::fold_asked(run, asked),
+        RunEvent::ModelAnswered(answered) => model_step::fold_answered(run, answered),
+        RunEvent::ModelFellBack { step_id, reason, .. } => model_step::fell_back(run, step_id, reason),
         RunEvent::ControlApplied(control) => control_applied(run, control),
         RunEvent::GovernanceAudited(audited) => {
             run.has_warnings |= matches!(
@@ -565,7 +571,12 @@ fn control_applied(run: &mut RunEnvelope, control: &ControlApplied) {
 
 // Rewinding clears the step and all behind it; ledger and meters stay (CTL-012).
 fn rewind(run: &mut RunEnvelope, from: &StepId, overrides: &crate::run::event::Overrides) {
-    let rewound = run.plan.behind(from);
+    let mut rewound = run.plan.behind(from);
+    for step in &rewound {
+        model_step::taken_back(run, step);
+    }
+    // What model steps have added is proposed anew, or not at all.
+    rewound.retain(|step| model_step::added_by(&run.plan, step).is_none());
     for step in &rewound {
         match run.step_state(step) {
             Some(StepState::Pending) | None => {}
@@ -637,7 +648,7 @@ impl RunEnvelope {
         self.tool_calls.iter_mut().find(|call| call.call_id == id).map(Arc::make_mut)
     }
 
-    fn set_step(&mut self, id: &StepId, state: StepState) {
+    pub(super) fn set_step(&mut self, id: &StepId, state: StepState) {
         let Some(index) = self.plan.steps.iter().position(|step| &step.step_id == id) else { return };
         self.begun = true;
         // A step that has to wait for its turn has not gone yet.
@@ -650,7 +661,7 @@ impl RunEnvelope {
     }
 
     // The step is done, and this is what it gives to the run.
-    fn finish_step(
+    pub(super) fn finish_step(
         &mut self,
         id: &StepId,
         output: Option<&StoredValue>,
@@ -683,8 +694,13 @@ impl RunEnvelope {
         self.set_step(id, StepState::Pending);
     }
 
-    fn fail_step(&mut self, id: &StepId, code: &str, message: &str) {
-        if self.plan.step(id).is_some_and(|step| step.optional) {
+    pub(super) fn fail_step(&mut self, id: &StepId, code: &str, message: &str) {
+        model_step::left(self, id);
+        if self.plan.step(id).is_some_and(|step| matches!(step.kind, crate::run::plan::StepKind::Turn { .. })) {
+            // Its model step says what comes of it.
+            let reason = format!("{code}: {message}");
+            self.set_step(id, StepState::Skipped { reason, branch_not_taken: false });
+        } else if self.plan.step(id).is_some_and(|step| step.optional) {
             let reason = format!("{code}: {message}");
             self.decided(id, DecisionLabel::ToolSkipped, reason.clone());
             self.set_step(id, StepState::Skipped { reason, branch_not_taken: false });
@@ -693,7 +709,7 @@ impl RunEnvelope {
         }
     }
 
-    fn decided(&mut self, step: &StepId, decision_label: DecisionLabel, text: String) {
+    pub(super) fn decided(&mut self, step: &StepId, decision_label: DecisionLabel, text: String) {
         let stage_id = self.stage_of(step);
         self.decision_rationale.push(Decision { stage_id, decision_label, text });
     }

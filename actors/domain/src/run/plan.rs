@@ -12,6 +12,7 @@ use crate::quantity::Micros;
 use crate::redact::redact_value;
 use crate::run::approvers::Approvers;
 use crate::run::binding;
+use crate::run::model_step::{self, ModelLimits};
 
 /// Most steps a plan may have.
 pub const STEPS_MAX: usize = 200;
@@ -95,9 +96,23 @@ pub enum StepKind {
     Agent(Box<Handoff>),
     /// A model proposes calls inside the step's grants.
     Model {
-        /// What the model is told.
+        /// What the model is told: a text, or an object with `text`, `system` and whatever else it is to see. Bound like tool
+        /// arguments.
         #[serde(default)]
         prompt: Value,
+        /// The tools it may propose calls of; none if absent.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tools: Vec<ToolId>,
+        /// How long it may go on.
+        #[serde(default, skip_serializing_if = "ModelLimits::is_usual")]
+        limits: ModelLimits,
+    },
+    /// One turn of a model step. The journal adds it to a plan; nobody submits one.
+    Turn {
+        /// The model step.
+        of: StepId,
+        /// Which turn.
+        number: u32,
     },
     /// Somebody must say yes.
     Approval {
@@ -165,6 +180,7 @@ impl StepKind {
             Self::Tool { .. } => "tool",
             Self::Agent { .. } => "agent",
             Self::Model { .. } => "model",
+            Self::Turn { .. } => "turn",
             Self::Approval { .. } => "approval",
             Self::Branch { .. } => "branch",
             Self::Wait { .. } => "wait",
@@ -242,7 +258,7 @@ pub enum PlanError {
     /// More than [`STEPS_MAX`] steps.
     #[error("the plan has {0} steps; at most {STEPS_MAX} are allowed")]
     TooManySteps(usize),
-    /// `model` steps cannot be run yet.
+    /// A `turn` is made by its model step alone.
     #[error("step `{step}` is of kind `{kind}`, which this version cannot run")]
     StepKindNotAvailable {
         /// The step.
@@ -382,9 +398,10 @@ impl Plan {
                     None => handoff.plan.validate(),
                 }
             }
-            StepKind::Model { .. } => {
+            StepKind::Turn { .. } => {
                 Err(PlanError::StepKindNotAvailable { step: step.step_id.clone(), kind: step.kind.as_str() })
             }
+            StepKind::Model { .. } => model_step::problem(self, step),
             StepKind::Approval { approval_ttl_seconds, .. } if *approval_ttl_seconds == 0 => {
                 bad("`approvalTtlSeconds` must be at least 1")
             }
@@ -442,6 +459,10 @@ impl Plan {
                 }
                 if reached.contains(&step.step_id) {
                     reached.extend(step.kind.approved_by());
+                }
+                // What a model step has added goes with it.
+                if model_step::added_by(self, &step.step_id).is_some_and(|owner| reached.contains(&owner.step_id)) {
+                    reached.insert(&step.step_id);
                 }
             }
             if reached.len() == before {

@@ -164,6 +164,10 @@ pub fn progress_kind(event: &RunEvent) -> ProgressKind {
                 ProgressKind::OperatorNote
             }
         },
+        RunEvent::ModelBegan { .. } => ProgressKind::StepStarted,
+        RunEvent::ModelAsked(_) | RunEvent::ModelAnswered(_) | RunEvent::ModelFellBack { .. } => {
+            ProgressKind::OperatorNote
+        }
         RunEvent::RunFinished(_) => ProgressKind::RunFinished,
     }
 }

@@ -73,9 +73,9 @@ impl StepKind {
         match self {
             Self::Tool { args, .. } => Some(args),
             Self::Agent(handoff) => Some(&handoff.input),
-            Self::Model { prompt } => Some(prompt),
+            Self::Model { prompt, .. } => Some(prompt),
             Self::Approval { subject, .. } => Some(subject),
-            Self::Branch { .. } | Self::Wait { .. } => None,
+            Self::Turn { .. } | Self::Branch { .. } | Self::Wait { .. } => None,
         }
     }
 
@@ -83,9 +83,9 @@ impl StepKind {
         match self {
             Self::Tool { args, .. } => Some(args),
             Self::Agent(handoff) => Some(&mut handoff.input),
-            Self::Model { prompt } => Some(prompt),
+            Self::Model { prompt, .. } => Some(prompt),
             Self::Approval { subject, .. } => Some(subject),
-            Self::Branch { .. } | Self::Wait { .. } => None,
+            Self::Turn { .. } | Self::Branch { .. } | Self::Wait { .. } => None,
         }
     }
 }
@@ -110,7 +110,11 @@ pub fn conceal(submitted: &mut RunSubmitted) -> Vec<(Part, Value)> {
         match &mut step.kind {
             StepKind::Approval { prompt, .. } => redact_in_place(prompt),
             StepKind::Branch { branches } => branches.iter_mut().for_each(|branch| redact_in_place(&mut branch.title)),
-            StepKind::Tool { .. } | StepKind::Agent { .. } | StepKind::Model { .. } | StepKind::Wait { .. } => {}
+            StepKind::Tool { .. }
+            | StepKind::Agent { .. }
+            | StepKind::Model { .. }
+            | StepKind::Turn { .. }
+            | StepKind::Wait { .. } => {}
         }
     }
     raw

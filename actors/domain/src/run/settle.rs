@@ -13,6 +13,7 @@ use crate::run::event::{
     ArtifactRef, CallError, CallOutcome, CallSettled, Evidence, GovernanceAudited, GroundingState, LateEvidence,
     RunEvent, StoredValue,
 };
+use crate::run::model_step;
 use crate::run::step::{CallEnding, CallResult, Charge};
 use crate::time::UnixMs;
 
@@ -75,6 +76,18 @@ pub fn settle(run: &RunEnvelope, ended: &Ended, now: UnixMs) -> (Vec<NewEvent>, 
         after.extend(late(run, call, ended));
     } else {
         describe(run, call, ended, &mut settled);
+        if settled.outcome == CallOutcome::Unknown && model_step::is_turn(&call.tool_id) {
+            // Nothing has happened that anybody would have to decide over.
+            settled.outcome = CallOutcome::Error;
+            settled.error = Some(CallError {
+                code: "model-answer-lost".to_owned(),
+                message: "the model was asked, and its answer was lost".to_owned(),
+            });
+        }
+        if settled.outcome == CallOutcome::Ok && model_step::is_turn(&call.tool_id) {
+            let answer = output_of(&ended.result).and_then(|answer| model_step::answered(run, call, answer));
+            after.extend(answer.map(|answered| NewEvent::system(RunEvent::ModelAnswered(Box::new(answered)))));
+        }
         if settled.outcome == CallOutcome::Unknown {
             after.push(approval::ask_about_unknown(run, call, now));
         }

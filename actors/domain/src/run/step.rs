@@ -44,6 +44,8 @@ pub enum StepState {
         /// Until when.
         due_at_unix_ms: UnixMs,
     },
+    /// A model step whose turns go on.
+    Conversing,
     /// Over, well.
     Done {
         /// What it gave; shared between copies of the envelope.

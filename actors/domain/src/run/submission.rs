@@ -21,6 +21,7 @@ use crate::redact::redact_text;
 use crate::registry::{AgentRegistry, AgentRegistryEntry, AgentViewer, PinnedAgents, Ways};
 use crate::run::binding::names_secret;
 use crate::run::event::RunSubmitted;
+use crate::run::model_step::{self, MODEL_TURN_SEMVER};
 use crate::run::plan::{Plan, PlanError, Step, StepKind};
 use crate::run::sealed::SealedPlan;
 use crate::time::UnixMs;
@@ -234,7 +235,7 @@ fn check_fields(index: usize, step: &Value) -> Result<(), SubmissionError> {
             }
             &["input", "plan", "subBudget", "requirement", "delegate"]
         }
-        Some("model") => &["prompt"],
+        Some("model") => &["prompt", "tools", "limits"],
         Some("approval") => &["requirement", "approvers", "prompt", "subject", "approvalTtlSeconds"],
         Some("branch") => &["branches"],
         Some("wait") => &["seconds"],
@@ -299,6 +300,10 @@ pub fn accept_among(
             && crate::catalog::entry(tool_id).is_none()
         {
             return Err(SubmissionError::UnknownTool { step: step.step_id.to_string(), tool: tool_id.clone() });
+        }
+        let offered = if let StepKind::Model { tools, .. } = &step.kind { tools.as_slice() } else { &[] };
+        if let Some(tool) = offered.iter().find(|tool| crate::catalog::entry(tool).is_none()) {
+            return Err(SubmissionError::UnknownTool { step: step.step_id.to_string(), tool: tool.clone() });
         }
         approvers_are_others(step, &submitter.actor)?;
     }
@@ -548,6 +553,13 @@ pub fn missing_scope(submitted: &RunSubmitted) -> Option<String> {
 /// Everything else needs a grant that a broker or an operator has issued (EXE-015).
 pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
     let mut tools: Vec<&ToolId> = submitted.plan.steps.iter().filter_map(|step| step.kind.tool_id()).collect();
+    let models = || {
+        submitted.plan.steps.iter().filter_map(|step| match &step.kind {
+            StepKind::Model { tools, .. } => Some(tools),
+            _ => None,
+        })
+    };
+    tools.extend(models().flatten());
     tools.sort();
     tools.dedup();
     // Whoever is to be given a secret needs a grant that names it.
@@ -555,18 +567,22 @@ pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
     tools.retain(|tool| !submitted.plan.steps.iter().any(|step| named(step, tool)));
     tools.retain(|tool| crate::catalog::entry(tool).is_some_and(crate::catalog::CatalogEntry::is_bounded));
     tools.retain(|tool| !simulates_tool(&submitted.mode, &submitted.plan, tool));
-    tools.into_iter().filter_map(|tool| mint(submitted, tool, now)).collect()
+    let turns = models().next().and_then(|_| mint_at(submitted, &model_step::turn_tool(), MODEL_TURN_SEMVER, now));
+    tools.into_iter().filter_map(|tool| mint(submitted, tool, now)).chain(turns).collect()
 }
 
 fn mint(submitted: &RunSubmitted, tool: &ToolId, now: UnixMs) -> Option<Grant> {
-    let entry = crate::catalog::entry(tool)?;
+    mint_at(submitted, tool, &crate::catalog::entry(tool)?.semver, now)
+}
+
+fn mint_at(submitted: &RunSubmitted, tool: &ToolId, semver: &str, now: UnixMs) -> Option<Grant> {
     Some(Grant {
         grant_id: GrantId::new(format!("run.{}.{tool}", submitted.run_id)).ok()?,
         scope: GrantScope::PerRun,
         scope_key: submitted.run_id.to_string(),
         tenant_id: submitted.tenant_id.clone(),
         tool_id: tool.clone(),
-        tool_range: format!("^{}", entry.semver),
+        tool_range: format!("^{semver}"),
         constraints: Constraints::default(),
         delegable: None,
         issued_by: Actor::system().actor_id,

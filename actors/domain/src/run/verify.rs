@@ -2,7 +2,7 @@
 //!
 //! Whole: numbers without gaps, instants that never go back, hashes that chain. Complete: no settlement without an
 //! admission, exactly one for each, nothing but the allowed events after the end, the ledger equal to the sum of the chain,
-//! no guarded call that differs from what was approved.
+//! no guarded call that differs from what was approved, no answer of a model without a turn, no call of its without a proposal.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,7 @@ use crate::run::envelope::RunEnvelope;
 use crate::run::event::{CallPending, GovernanceAudited, RunEvent};
 use crate::run::evolve::{begin, fold_one};
 use crate::run::ledger::RunCostLedger;
+use crate::run::model_step::Conversations;
 use crate::run::status::InvalidTransition;
 
 /// Something that cannot be in a sound journal.
@@ -156,6 +157,10 @@ fn decisions(events: &[StoredEvent], calls: &mut BTreeMap<CallId, bool>, finding
             | RunEvent::TimerSet { .. }
             | RunEvent::TimerFired { .. }
             | RunEvent::HandoffDenied(_)
+            | RunEvent::ModelBegan { .. }
+            | RunEvent::ModelAsked(_)
+            | RunEvent::ModelAnswered(_)
+            | RunEvent::ModelFellBack { .. }
             | RunEvent::ControlApplied(_)
             | RunEvent::GovernanceAudited(_) => {}
             RunEvent::HandoffDispatched(dispatched) => {
@@ -184,8 +189,12 @@ fn fold_agrees(events: &[StoredEvent], findings: &mut Vec<Finding>) {
         Err(error) => return found(findings, error.seq, "does-not-fold", error.problem),
     };
     let (mut spent, mut simulated) = (Usage::none(), Usage::none());
+    let mut conversations = Conversations::default();
     for event in &events[1..] {
         let before = run.status;
+        if let Some((code, message)) = event.event().and_then(|read| conversations.look(&run, &read)) {
+            found(findings, event.seq, code, message);
+        }
         if let Some(RunEvent::CallPending(pending)) = event.event() {
             approved(&run, &pending, event.seq, findings);
             rehearsed(&run, &pending, event.seq, findings);

@@ -157,6 +157,10 @@ fn run_data(event: &RunEvent, part: u32) -> Option<Map<String, Value>> {
         | RunEvent::BranchOffered { .. }
         | RunEvent::TimerSet { .. }
         | RunEvent::TimerFired { .. }
+        | RunEvent::ModelBegan { .. }
+        | RunEvent::ModelAsked(_)
+        | RunEvent::ModelAnswered(_)
+        | RunEvent::ModelFellBack { .. }
         | RunEvent::ControlApplied(_)
         | RunEvent::RunClosed {} => return None,
     };

@@ -62,6 +62,10 @@ pub fn of_run(event: &RunEvent, run: &RunKey, window_of: impl Fn(&BudgetId) -> O
         | RunEvent::BranchOffered { .. }
         | RunEvent::TimerSet { .. }
         | RunEvent::TimerFired { .. }
+        | RunEvent::ModelBegan { .. }
+        | RunEvent::ModelAsked(_)
+        | RunEvent::ModelAnswered(_)
+        | RunEvent::ModelFellBack { .. }
         | RunEvent::ControlApplied(_)
         | RunEvent::RunClosed {} => Vec::new(),
     }

@@ -85,7 +85,7 @@ fn a_throttled_step_asks_again_when_its_time_has_come_or_somebody_resumes() {
 fn a_run_that_needs_a_kind_of_step_nobody_can_run_fails_instead_of_hanging() {
     let mut story = Story::queued(vec![tool("a", &[])]);
     let mut plan = (*story.run.plan).clone();
-    plan.steps[0].kind = StepKind::Model { prompt: json!("hello") };
+    plan.steps[0].kind = StepKind::Agent { input: json!("hello") };
     story.run.plan = plan.into();
     story.go_on();
     assert_eq!(story.run.end.clone().unwrap().code.as_deref(), Some("step-kind-not-available"));

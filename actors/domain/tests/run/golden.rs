@@ -42,9 +42,13 @@ const fn place(event: &RunEvent) -> usize {
         RunEvent::HandoffDispatched(_) => 21,
         RunEvent::HandoffDenied(_) => 22,
         RunEvent::HandoffReconciled(_) => 23,
+        RunEvent::ModelBegan { .. } => 24,
+        RunEvent::ModelAsked(_) => 25,
+        RunEvent::ModelAnswered(_) => 26,
+        RunEvent::ModelFellBack { .. } => 27,
     }
 }
-const KINDS: usize = 24;
+const KINDS: usize = 28;
 
 fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")

@@ -69,8 +69,8 @@ fn two_hundred_steps_are_allowed_and_one_more_is_not() {
 
 #[test]
 fn kinds_that_cannot_be_run_yet_are_refused() {
-    assert_eq!(code(vec![of_kind("a", StepKind::Model { prompt: json!({}) })]), "step-kind-not-available");
-    assert_eq!(code(vec![of_kind("a", StepKind::Model { prompt: json!("hi") })]), "step-kind-not-available");
+    let turn = StepKind::Turn { of: step_id("a"), number: 1 };
+    assert_eq!(code(vec![of_kind("a", turn)]), "step-kind-not-available");
 }
 
 #[test]

@@ -5,12 +5,14 @@
 
 mod blobs;
 mod clock;
+mod models;
 mod secrets;
 mod store;
 mod tools;
 
 pub use blobs::MemoryBlobs;
 pub use clock::{ManualClock, SequentialIds};
+pub use models::FakeModels;
 pub use secrets::{FakeSeal, MemorySecrets};
 pub use store::{Backup, MemoryStore};
 pub use tools::FakeTools;

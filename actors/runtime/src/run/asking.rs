@@ -51,7 +51,7 @@ pub(super) enum Unready {
 }
 
 impl Unready {
-    fn fails(step: &Step, code: &str, message: &str) -> Self {
+    pub(super) fn fails(step: &Step, code: &str, message: &str) -> Self {
         Self::Fails(Box::new(call::fail_step(step, code, message)))
     }
 }
@@ -84,6 +84,9 @@ impl State {
                     break;
                 }
                 continue;
+            }
+            if let Some(fallback) = self.falls_back(scratch, &step, now) {
+                add(scratch, &mut draft.facts, vec![fallback], now);
             }
             let prepared = if matches!(step.kind, StepKind::Approval { .. }) {
                 self.question(scratch, &step, now).await?.map(Err)
@@ -187,6 +190,9 @@ impl State {
         scratch: &RunEnvelope,
         step: &Step,
     ) -> Result<Result<call::Prepared, Unready>, StoreError> {
+        if matches!(step.kind, StepKind::Turn { .. }) {
+            return self.prepare_turn(scratch, step).await;
+        }
         let Some(target) = scratch.target_of(step) else {
             return Ok(Err(Unready::fails(step, "internal", "the step makes no call")));
         };
@@ -268,6 +274,11 @@ impl State {
                 draft.calls.clear();
                 return Ok(true);
             }
+            Verdict::Throttle(throttled) if self.waits_too_long(scratch, &prepared.step, &throttled).is_some() => {
+                self.shared.buckets.leave(prepared.call_id);
+                let fallback = self.waits_too_long(scratch, &prepared.step, &throttled);
+                add(scratch, &mut draft.facts, fallback.into_iter().collect(), now);
+            }
             Verdict::Throttle(throttled) if throttled.retry_after_seconds < THROTTLE_JOURNALLED_FROM_SECONDS => {
                 self.line_up(prepared.call_id, step, &throttled, boot);
             }
@@ -305,12 +316,19 @@ impl State {
             let who = Claimant { run_key: scratch.run_key, call_id: prepared.call_id };
             self.shared.buckets.take(&view.state, who, &prepared.target).await.err()
         };
-        let semver = self.shared.tools.semver(&prepared.target.tool_id);
+        let turn = self.turn_of(scratch, prepared);
+        let semver = match &turn {
+            Some((_, semver)) => semver.clone(),
+            None => self.shared.tools.semver(&prepared.target.tool_id),
+        };
         let unapproved = approval::objection(scratch, &prepared.step, &prepared.args_hash);
         let attempt = Attempt {
             target: &prepared.target,
             declared: scratch.agents.declares(&prepared.target.agent_id, &prepared.target.tool_id),
-            tool: signalbox_domain::catalog::entry(&prepared.target.tool_id),
+            tool: match &turn {
+                Some((entry, _)) => Some(entry),
+                None => signalbox_domain::catalog::entry(&prepared.target.tool_id),
+            },
             configured_semver: semver.as_deref(),
             scopes: &scratch.scopes,
             args: &prepared.args,

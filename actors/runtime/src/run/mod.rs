@@ -8,6 +8,7 @@ mod asking;
 pub(crate) mod handing;
 mod rehearsing;
 mod settling;
+mod thinking;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::{AppendError, Journal, StoreError};
+use signalbox_ports::models::Models;
 use signalbox_ports::sealing::Sealing;
 use signalbox_ports::secrets::Secrets;
 use signalbox_ports::tools::Tools;
@@ -67,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<dyn Inbox>,
     pub(crate) blobs: Arc<dyn Blobs>,
     pub(crate) tools: Arc<dyn Tools>,
+    pub(crate) models: Arc<dyn Models>,
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) sealing: Arc<dyn Sealing>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -2,9 +2,12 @@
 
 use signalbox_domain::governance::gate::{Simulated, StageAnswer};
 use signalbox_domain::mode::stand_in;
-use signalbox_domain::run::append::Ask;
+use signalbox_domain::run::append::{Ask, NewEvent};
 use signalbox_domain::run::call;
 use signalbox_domain::run::envelope::RunEnvelope;
+use signalbox_domain::run::event::RunEvent;
+use signalbox_domain::run::model_step::{self, ModelAnswered, ModelEnd};
+use signalbox_domain::run::plan::StepKind;
 use signalbox_domain::time::UnixMs;
 use signalbox_ports::journal::StoreError;
 
@@ -21,6 +24,17 @@ impl State {
         answers: Vec<StageAnswer>,
         now: UnixMs,
     ) -> Result<Ask, StoreError> {
+        if let StepKind::Turn { of, number } = &prepared.step.kind {
+            let answer = model_step::stand_in(&scratch.plan, of);
+            let looked = values::look(answer).await?;
+            let stored = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;
+            let mut ask = call::simulate(prepared, simulated, stored, answers, now);
+            let (step_id, turn, call_id) = (of.clone(), *number, prepared.call_id);
+            let (proposed, refused, end) = (Vec::new(), Vec::new(), Some(ModelEnd::default()));
+            let answered = ModelAnswered { step_id, turn, call_id, proposed, refused, end };
+            ask.events.push(NewEvent::system(RunEvent::ModelAnswered(Box::new(answered))));
+            return Ok(ask);
+        }
         let answer = stand_in(&scratch.plan, &prepared.step.step_id, &prepared.target.tool_id, &prepared.args);
         let looked = values::look(answer).await?;
         let stored = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;

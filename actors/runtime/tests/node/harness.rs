@@ -104,6 +104,7 @@ impl World {
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(DeadBus),
             tools: tools.clone(),
+            models: Arc::new(signalbox_ports::models::NoModels),
             secrets: Arc::new(MemorySecrets::default()),
             sealing: Arc::new(FakeSeal::new()),
             clock,

@@ -16,6 +16,7 @@ mod handoffs;
 mod harness;
 mod hostile;
 mod leases;
+mod model_steps;
 mod opening;
 mod parking;
 mod plans;

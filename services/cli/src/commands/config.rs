@@ -91,6 +91,7 @@ fn check(args: &CheckFileArgs, out: &mut Out) -> Result<(), Failure> {
         ("secrets", config.secrets.len()),
         ("webhookSecrets", config.webhook_secrets.len()),
         ("sealingKeys", config.sealing_keys.len()),
+        ("models", config.models.len()),
         ("executors", config.executors.len()),
         ("exemptions", config.exemptions.len()),
     ];

@@ -332,6 +332,7 @@ impl Demo {
             | StepState::Throttled { .. }
             | StepState::AwaitingApproval { .. }
             | StepState::AwaitingBranch
+            | StepState::Conversing
             | StepState::Waiting { .. }
             | StepState::Skipped { .. }
             | StepState::Failed { .. } => None,

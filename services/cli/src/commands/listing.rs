@@ -67,7 +67,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct WhoseArgs {
     /// Of all tenants, not of your own alone.
     #[arg(long)]
-    all_tenants: bool,
+    pub(super) all_tenants: bool,
 }
 
 /// `runs counts`.

@@ -33,6 +33,7 @@ mod verify;
 mod view;
 mod watch;
 mod webhooks;
+mod whatif;
 
 pub(crate) use agents::AgentsCommand;
 pub(crate) use approvals::ApprovalsCommand;
@@ -59,6 +60,7 @@ pub(crate) use switches::SwitchesCommand;
 pub(crate) use throttles::ThrottlesCommand;
 pub(crate) use verify::VerifyArgs;
 pub(crate) use webhooks::WebhooksCommand;
+pub(crate) use whatif::WhatIfArgs;
 
 use crate::args::{Cli, Command};
 use crate::failure::Failure;
@@ -88,6 +90,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Store(command) => store::run(command, out).await,
         Command::Explain(args) => explain::run(server, args, out).await,
         Command::Verify(args) => verify::run(server, args, out).await,
+        Command::Whatif(args) => whatif::run(server, args, out).await,
         Command::Rollouts(command) => rollouts::run(server.feedback().await?, command, out).await,
         Command::GoldSets(command) => gold_sets::run(server.feedback().await?, command, out).await,
         Command::Runs(RunsCommand::Feedback(args)) => gold_sets::feedback(server.feedback().await?, args, out).await,

@@ -282,6 +282,7 @@ const fn state_word(state: &StepState) -> &'static str {
         StepState::Throttled { .. } => "throttled",
         StepState::AwaitingApproval { .. } => "awaiting-approval",
         StepState::AwaitingBranch => "awaiting-branch",
+        StepState::Conversing => "conversing",
         StepState::Waiting { .. } => "waiting",
         StepState::Done { .. } => "done",
         StepState::Skipped { .. } => "skipped",
@@ -298,8 +299,10 @@ fn because(state: &StepState) -> String {
         StepState::Throttled { until_unix_ms } => format!("until {}", instant(until_unix_ms.micros().0)),
         StepState::Waiting { due_at_unix_ms } => format!("until {}", instant(due_at_unix_ms.micros().0)),
         StepState::Done { branch_id: Some(branch), .. } => format!("branch {branch}"),
-        StepState::Pending | StepState::InFlight { .. } | StepState::AwaitingBranch | StepState::Done { .. } => {
-            String::new()
-        }
+        StepState::Pending
+        | StepState::InFlight { .. }
+        | StepState::AwaitingBranch
+        | StepState::Conversing
+        | StepState::Done { .. } => String::new(),
     }
 }

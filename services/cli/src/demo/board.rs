@@ -152,6 +152,10 @@ impl Board {
             | RunEvent::ApprovalReminded { .. }
             | RunEvent::GovernanceAudited(_)
             | RunEvent::RunFinished(_)
+            | RunEvent::ModelBegan { .. }
+            | RunEvent::ModelAsked(_)
+            | RunEvent::ModelAnswered(_)
+            | RunEvent::ModelFellBack { .. }
             | RunEvent::RunClosed {} => None,
         }
     }

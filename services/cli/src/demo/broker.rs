@@ -76,6 +76,7 @@ fn written(plan: &Plan) -> Vec<String> {
         StepKind::Tool { .. }
         | StepKind::Agent { .. }
         | StepKind::Model { .. }
+        | StepKind::Turn { .. }
         | StepKind::Approval { .. }
         | StepKind::Branch { .. }
         | StepKind::Wait { .. } => None,

@@ -58,6 +58,7 @@ impl Report {
             | StepState::Throttled { .. }
             | StepState::AwaitingApproval { .. }
             | StepState::AwaitingBranch
+            | StepState::Conversing
             | StepState::Waiting { .. }
             | StepState::Done { .. }
             | StepState::Failed { .. } => None,

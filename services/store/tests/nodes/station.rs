@@ -90,6 +90,7 @@ impl Station {
             blobs,
             bus: Arc::new(DeadBus),
             tools: tools.clone(),
+            models: Arc::new(signalbox_ports::models::NoModels),
             secrets: Arc::new(MemorySecrets::default()),
             sealing: Arc::new(FakeSeal::new()),
             clock: Arc::new(SystemClock),

@@ -20,6 +20,7 @@ use crate::ids::{AgentId, ApprovalId, BucketId, CallId, PipelineId, RunId, RunKe
 use crate::invocation::StoredInvocation;
 use crate::mode::ModeBounds;
 use crate::registry::PinnedAgents;
+use crate::run::model_step::{ModelAnswered, ModelAsked};
 use crate::run::plan::{BranchOption, Plan};
 use crate::run::sealed::SealedPlan;
 use crate::time::UnixMs;
@@ -143,6 +144,26 @@ pub enum RunEvent {
     HandoffDenied(Box<HandoffDenied>),
     /// The end of a sub-run, once (HND-012, HND-013).
     HandoffReconciled(Box<HandoffReconciled>),
+    /// A model step begins its first turn.
+    ModelBegan {
+        /// The step.
+        step_id: StepId,
+        /// The number of the turn: not 1 if the step was begun before.
+        first_turn: u32,
+    },
+    /// A model is asked: just before the call of the turn is admitted, in the same append.
+    ModelAsked(Box<ModelAsked>),
+    /// A model has answered: what it proposes becomes calls, is refused, or is the end of its step.
+    ModelAnswered(Box<ModelAnswered>),
+    /// A model step asks its other model from now on (REG-043).
+    ModelFellBack {
+        /// The step.
+        step_id: StepId,
+        /// The turn that is asked of the other model, or that has failed.
+        turn: u32,
+        /// Why.
+        reason: String,
+    },
     /// An operator or caller steered the run (CTL).
     ControlApplied(Box<ControlApplied>),
     /// A budget or a switch stopped the run, or a tool used more than it had reserved (ADM-017, BUD-012).
@@ -178,6 +199,9 @@ impl RunEvent {
             | Self::HandoffDispatched(_)
             | Self::HandoffDenied(_)
             | Self::HandoffReconciled(_)
+            | Self::ModelAsked(_)
+            | Self::ModelAnswered(_)
+            | Self::ModelFellBack { .. }
             | Self::RunClosed {} => Visibility::TenantOperator,
             Self::ControlApplied(control) => match control.effect {
                 ControlEffect::Paused { .. }
@@ -200,6 +224,7 @@ impl RunEvent {
             | Self::BranchOffered { .. }
             | Self::TimerSet { .. }
             | Self::TimerFired { .. }
+            | Self::ModelBegan { .. }
             | Self::RunFinished(_) => Visibility::Customer,
         }
     }

@@ -36,6 +36,7 @@ impl Schedule {
             blobs: link,
             bus: Arc::new(SimBus::new(self.world.clone(), named("bus"))),
             tools: Arc::new(hands),
+            models: Arc::new(signalbox_ports::models::NoModels),
             secrets: Arc::new(MemorySecrets::default()),
             sealing: Arc::new(FakeSeal::new()),
             clock: machine.clock.clone(),

@@ -71,6 +71,7 @@ impl Served {
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(NoBus),
             tools: tools.clone(),
+            models: Arc::new(signalbox_ports::models::NoModels),
             secrets: Arc::new(MemorySecrets::default()),
             sealing: Arc::new(FakeSeal::new()),
             clock: clock.clone(),
