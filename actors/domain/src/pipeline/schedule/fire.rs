@@ -1,0 +1,154 @@
+//! Fires: what they are called, and what becomes of them (PIP-028).
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::Trigger;
+use crate::ids::{CommandId, RunId, ScheduleId, TenantId};
+use crate::time::UnixMs;
+
+/// Names the runs of fires apart from everything else that is named like this.
+const NAMESPACE: Uuid = Uuid::from_u128(0x7369_676e_616c_626f_782e_6669_7265_2e31);
+
+/// Which fire: pipelineId + tenantId + fire time (PIP-028). A stored submission is no pipeline, and its schedule's id stands
+/// in its place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FireId(String);
+
+impl FireId {
+    /// The fire of a pipeline, whoever fires it.
+    pub fn of_pipeline(pipeline: &crate::ids::PipelineId, tenant: &TenantId, at: UnixMs) -> Self {
+        // No id holds a slash.
+        Self(format!("{pipeline}/{tenant}/{}", instant(at)))
+    }
+
+    /// The fire of a schedule's slot.
+    pub fn of(fires: &Trigger, schedule: &ScheduleId, tenant: &TenantId, at: UnixMs) -> Self {
+        match fires {
+            Trigger::Pipeline { pipeline_id, .. } => Self::of_pipeline(pipeline_id, tenant, at),
+            Trigger::Submission { .. } => Self(format!("submission/{schedule}/{tenant}/{}", instant(at))),
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The run it starts: the same on every node, so that of two that start it one finds the other's.
+    pub fn run_id(&self) -> RunId {
+        RunId::new(Uuid::new_v5(&NAMESPACE, self.0.as_bytes()))
+    }
+
+    /// The command by which it ends an earlier run.
+    pub fn command_id(&self, ends: RunId) -> CommandId {
+        CommandId::new(Uuid::new_v5(&ends.uuid(), self.0.as_bytes()))
+    }
+
+    /// How long after its slot it begins, in milliseconds: up to the schedule's jitter, the same on every node.
+    pub fn jitter_ms(&self, jitter_seconds: u64) -> i64 {
+        let span = i64::try_from(jitter_seconds).unwrap_or(0).saturating_mul(1_000);
+        if span <= 0 {
+            return 0;
+        }
+        let (_, random) = Uuid::new_v5(&NAMESPACE, format!("jitter/{}", self.0).as_bytes()).as_u64_pair();
+        // The two highest bits of it are always the same.
+        i64::try_from((random << 2) >> 3).unwrap_or(0).rem_euclid(span.saturating_add(1))
+    }
+}
+
+impl fmt::Display for FireId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn instant(at: UnixMs) -> String {
+    Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
+}
+
+/// How a fire stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FireState {
+    /// Its run is to be started.
+    Waiting,
+    /// It waits for an earlier run to end.
+    Buffered,
+    /// Its run was started.
+    Started,
+    /// It starts none, because of what its schedule says.
+    Skipped,
+    /// It starts none, because a switch or a budget stood against it.
+    Suppressed,
+    /// It could not be started, again and again; somebody may have it tried once more.
+    Dead,
+}
+
+impl FireState {
+    /// Every one.
+    pub const ALL: [Self; 6] =
+        [Self::Waiting, Self::Buffered, Self::Started, Self::Skipped, Self::Suppressed, Self::Dead];
+
+    /// The wire string.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Buffered => "buffered",
+            Self::Started => "started",
+            Self::Skipped => "skipped",
+            Self::Suppressed => "suppressed",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// True if nothing becomes of it by itself any more, and no run has: it may be fired after all.
+    pub const fn may_fire_again(self) -> bool {
+        matches!(self, Self::Skipped | Self::Suppressed | Self::Dead)
+    }
+}
+
+/// Why a fire starts no run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The schedule was paused.
+    Paused,
+    /// Nobody was there in time.
+    Missed,
+    /// A run of an earlier slot was not over.
+    Overlap,
+    /// As many wait as may.
+    BufferFull,
+    /// A later slot has come before this one began, and takes its place.
+    Overtaken,
+    /// A kill switch is armed.
+    KillSwitch,
+    /// A budget is used up.
+    BudgetExceeded,
+    /// The schedule is not there any more.
+    Removed,
+    /// Its start failed as often as is tried.
+    StartFailed,
+}
+
+impl Reason {
+    /// The wire string.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Missed => "missed",
+            Self::Overlap => "overlap",
+            Self::BufferFull => "buffer-full",
+            Self::Overtaken => "overtaken",
+            Self::KillSwitch => "kill-switch",
+            Self::BudgetExceeded => "budget-exceeded",
+            Self::Removed => "removed",
+            Self::StartFailed => "start-failed",
+        }
+    }
+}
