@@ -17,6 +17,7 @@ pub mod journal;
 pub mod keys;
 pub mod leases;
 pub mod maintenance;
+pub mod schedules;
 pub mod sealing;
 pub mod secrets;
 pub mod tools;

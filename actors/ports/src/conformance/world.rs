@@ -35,6 +35,7 @@ use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::maintenance::Maintenance;
 use crate::memory::ManualClock;
+use crate::schedules::Schedules;
 use crate::webhooks::Deliveries;
 
 /// An empty store behind its ports, and the clock it runs on.
@@ -49,6 +50,7 @@ pub struct Fixture {
     pub maintenance: Arc<dyn Maintenance>,
     pub keys: Arc<dyn Keys>,
     pub feedback: Arc<dyn Feedback>,
+    pub schedules: Arc<dyn Schedules>,
     pub clock: Arc<ManualClock>,
     _guard: Box<dyn Any + Send + Sync>,
 }
@@ -57,7 +59,7 @@ impl Fixture {
     /// A store on `clock`; `guard` is kept as long as the store, for instance its folder.
     pub fn over<S>(store: Arc<S>, clock: Arc<ManualClock>, guard: impl Any + Send + Sync) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys + Feedback,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys + Feedback + Schedules,
     {
         Self {
             journal: store.clone(),
@@ -69,7 +71,8 @@ impl Fixture {
             deliveries: store.clone(),
             maintenance: store.clone(),
             keys: store.clone(),
-            feedback: store,
+            feedback: store.clone(),
+            schedules: store,
             clock,
             _guard: Box::new(guard),
         }

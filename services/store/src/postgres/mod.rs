@@ -25,6 +25,7 @@ mod maintenance;
 mod nodes;
 mod open;
 mod store_clock;
+mod schedules;
 mod sweeps;
 mod transaction;
 mod webhooks;

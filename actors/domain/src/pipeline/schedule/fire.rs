@@ -13,6 +13,17 @@ use crate::time::UnixMs;
 /// Names the runs of fires apart from everything else that is named like this.
 const NAMESPACE: Uuid = Uuid::from_u128(0x7369_676e_616c_626f_782e_6669_7265_2e31);
 
+/// A fire whose start has failed so often is a dead letter (RUN-027).
+pub const START_ATTEMPTS_MAX: u32 = 5;
+/// After the first failure the next attempt is this much later, in milliseconds; three times as much after each further one.
+const FIRST_RETRY_MS: i64 = 2_000;
+
+/// How much later a fire is tried again whose start has failed `attempts` times, in milliseconds; `None`: it is a dead letter.
+pub fn retry_after_ms(attempts: u32) -> Option<i64> {
+    (attempts < START_ATTEMPTS_MAX)
+        .then(|| FIRST_RETRY_MS.saturating_mul(3_i64.saturating_pow(attempts.saturating_sub(1))))
+}
+
 /// Which fire: pipelineId + tenantId + fire time (PIP-028). A stored submission is no pipeline, and its schedule's id stands
 /// in its place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

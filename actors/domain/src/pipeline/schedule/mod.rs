@@ -19,7 +19,7 @@ use crate::time::UnixMs;
 
 pub use asking::{Objection, objection};
 pub use due::{Due, NewFire, Standing, due};
-pub use fire::{FireId, FireState, Reason};
+pub use fire::{FireId, FireState, Reason, START_ATTEMPTS_MAX, retry_after_ms};
 pub use managing::{PutSchedule, Putting, ScheduleDenial};
 pub use timing::{Slots, Timing, Weekday, next_fire_for, slots};
 pub use trigger::{Trigger, TriggerDenial};

@@ -68,6 +68,7 @@ impl Served {
             deliveries: store.clone(),
             courier: Arc::new(NoCourier),
             feedback: store.clone(),
+            schedules: store.clone(),
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(NoBus),
             tools: tools.clone(),
