@@ -39,6 +39,7 @@ pub use governance::Revocations;
 pub use node::{
     AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
     GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, RolloutStanding,
-    RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
+    RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding,
+    WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

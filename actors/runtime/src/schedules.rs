@@ -58,8 +58,7 @@ struct Seen {
 
 impl Seen {
     fn is_of(&self, schedule: &PipelineSchedule) -> bool {
-        (self.since, self.end, &self.pause)
-            == (schedule.since_unix_ms, schedule.end_at_unix_ms, &schedule.pause)
+        (self.since, self.end, &self.pause) == (schedule.since_unix_ms, schedule.end_at_unix_ms, &schedule.pause)
     }
 }
 
@@ -240,12 +239,8 @@ fn note_of(fire: &Fire, outcome: Outcome) -> Noted {
         next_at: now,
     };
     match outcome {
-        Outcome::Started(run, details) => {
-            Noted { state: FireState::Started, run_id: Some(run), details, ..noted }
-        }
-        Outcome::Not(state, reason, details) => {
-            Noted { state, reason: Some(reason), details: Some(details), ..noted }
-        }
+        Outcome::Started(run, details) => Noted { state: FireState::Started, run_id: Some(run), details, ..noted },
+        Outcome::Not(state, reason, details) => Noted { state, reason: Some(reason), details: Some(details), ..noted },
         Outcome::NotNow(problem) => Noted {
             details: Some(problem),
             attempts: fire.attempts.saturating_sub(1),

@@ -221,8 +221,7 @@ impl GovernanceState {
                 });
             }
             GovernanceChange::ScheduleRemoved { tenant_id, schedule_id } => {
-                self.schedules
-                    .retain(|known| (&known.tenant_id, &known.schedule_id) != (tenant_id, schedule_id));
+                self.schedules.retain(|known| (&known.tenant_id, &known.schedule_id) != (tenant_id, schedule_id));
             }
         }
     }

@@ -221,8 +221,7 @@ impl Cron {
     }
 
     fn stretch(&self, zone: &Zone, after: UnixMs, until: UnixMs) -> Option<Vec<UnixMs>> {
-        let (from, to) =
-            (Timestamp::from_millisecond(after.0).ok()?, Timestamp::from_millisecond(until.0).ok()?);
+        let (from, to) = (Timestamp::from_millisecond(after.0).ok()?, Timestamp::from_millisecond(until.0).ok()?);
         let mut date = zone.0.to_datetime(from).date().yesterday().ok()?;
         // The days after too: a correction may repeat a whole day.
         let last = zone.0.to_datetime(to).date().tomorrow().ok()?.tomorrow().ok()?;

@@ -59,7 +59,17 @@ impl Fixture {
     /// A store on `clock`; `guard` is kept as long as the store, for instance its folder.
     pub fn over<S>(store: Arc<S>, clock: Arc<ManualClock>, guard: impl Any + Send + Sync) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys + Feedback + Schedules,
+        S: Journal
+            + Directory
+            + Inbox
+            + Leases
+            + Governance
+            + Acts
+            + Deliveries
+            + Maintenance
+            + Keys
+            + Feedback
+            + Schedules,
     {
         Self {
             journal: store.clone(),

@@ -99,8 +99,7 @@ impl NodeHandle {
                     return Ok(Decided::Nothing(schedule));
                 }
                 let (tenant_id, schedule_id) = (schedule.tenant_id.clone(), schedule.schedule_id.clone());
-                let body =
-                    AuditBody { reason: reason.to_owned(), before: recorded(&schedule), ..AuditBody::default() };
+                let body = AuditBody { reason: reason.to_owned(), before: recorded(&schedule), ..AuditBody::default() };
                 let effect = Effect::Change(GovernanceChange::ScheduleRemoved { tenant_id, schedule_id });
                 let draft = draft(AuditKind::ScheduleRemoved, &schedule, body, effect);
                 Ok(Decided::Act(Box::new(draft), schedule))
@@ -208,8 +207,7 @@ impl NodeHandle {
         }
         let seen: Vec<ScheduleId> =
             self.schedules(caller).await?.into_iter().map(|known| known.schedule.schedule_id).collect();
-        let filter =
-            FireFilter { tenant_id: caller.tenant_id.clone(), schedule_id: id.cloned(), state, limit };
+        let filter = FireFilter { tenant_id: caller.tenant_id.clone(), schedule_id: id.cloned(), state, limit };
         let mut fires = self.inner.ports.schedules.fires(&filter).await?;
         fires.retain(|fire| seen.contains(&fire.schedule.schedule_id));
         Ok(fires)

@@ -83,10 +83,7 @@ impl Schedules for PostgresStore {
     }
 
     async fn forget_fires(&self) -> Result<usize, StoreError> {
-        self.transact(move |conn, now| {
-            Box::pin(async move { forget(conn, now.plus_ms(-FIRES_KEPT_MS)).await })
-        })
-        .await
+        self.transact(move |conn, now| Box::pin(async move { forget(conn, now.plus_ms(-FIRES_KEPT_MS)).await })).await
     }
 }
 

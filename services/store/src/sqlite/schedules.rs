@@ -47,12 +47,13 @@ impl Schedules for SqliteStore {
     async fn claim_fires(&self, limit: usize) -> Result<Vec<Fire>, StoreError> {
         let now = self.clock.now();
         // Nothing is written, and nobody waits for the writer, unless something is due.
-        let due: bool =
-            sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM schedule_fires WHERE state = 'waiting' AND next_at_ms <= ?)")
-                .bind(now.0)
-                .fetch_one(&self.readers)
-                .await
-                .map_err(failed("look for fires"))?;
+        let due: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT 1 FROM schedule_fires WHERE state = 'waiting' AND next_at_ms <= ?)",
+        )
+        .bind(now.0)
+        .fetch_one(&self.readers)
+        .await
+        .map_err(failed("look for fires"))?;
         if !due {
             return Ok(Vec::new());
         }

@@ -31,15 +31,8 @@ pub enum Weekday {
 
 impl Weekday {
     /// Every one.
-    pub const ALL: [Self; 7] = [
-        Self::Monday,
-        Self::Tuesday,
-        Self::Wednesday,
-        Self::Thursday,
-        Self::Friday,
-        Self::Saturday,
-        Self::Sunday,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Monday, Self::Tuesday, Self::Wednesday, Self::Thursday, Self::Friday, Self::Saturday, Self::Sunday];
 
     /// The wire string.
     pub const fn as_str(self) -> &'static str {
@@ -221,6 +214,8 @@ pub fn slots(schedule: &PipelineSchedule, after: UnixMs, until: UnixMs) -> Slots
             }
             None => none,
         },
-        Read::Cron(cron, zone) => Slots::Listed(if after < until { cron.between(&zone, after, until) } else { Vec::new() }),
+        Read::Cron(cron, zone) => {
+            Slots::Listed(if after < until { cron.between(&zone, after, until) } else { Vec::new() })
+        }
     }
 }

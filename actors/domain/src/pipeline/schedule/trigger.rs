@@ -51,7 +51,9 @@ pub enum TriggerDenial {
     #[error(transparent)]
     Submission(#[from] SubmissionError),
     /// It holds something that looks like a secret.
-    #[error("what is fired looks like it holds a secret, and a schedule is kept in clear; name a configured one, as {{\"$secret\": \"id\"}}")]
+    #[error(
+        "what is fired looks like it holds a secret, and a schedule is kept in clear; name a configured one, as {{\"$secret\": \"id\"}}"
+    )]
     HoldsSecret,
     /// It is too large to be kept.
     #[error("what is fired has {0} bytes; a schedule keeps at most {TRIGGER_BYTES_MAX}")]

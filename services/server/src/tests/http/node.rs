@@ -82,6 +82,7 @@ impl Served {
             api: Arc::new(node.clone()),
             governance: Arc::new(node.clone()),
             webhooks: Arc::new(node.clone()),
+            schedules: Arc::new(node.clone()),
             registry: Arc::new(node.clone()),
             feedback: Arc::new(node.clone()),
             keys: Arc::new(ApiKeys::new(store.clone(), clock.clone(), Arc::new(RandomIds))),
