@@ -295,11 +295,13 @@ pub fn redrive(
     Ok((schedule.clone(), fire))
 }
 
-/// The next slots of a schedule, with the instants at which their fires begin.
+/// The next slots of a schedule, with the instants at which their fires begin; of one that was put later, those it would have
+/// had from its start on.
 pub fn preview(schedule: &PipelineSchedule, after: UnixMs, count: usize) -> Vec<(UnixMs, UnixMs)> {
+    let timeless = PipelineSchedule { since_unix_ms: UnixMs(i64::MIN), ..schedule.clone() };
     let mut next = after;
     let mut found = Vec::new();
-    while let Some(at) = next_fire_for(schedule, next).filter(|_| found.len() < count) {
+    while let Some(at) = next_fire_for(&timeless, next).filter(|_| found.len() < count) {
         found.push((at, at.plus_ms(schedule.fire_id(at).jitter_ms(schedule.jitter_seconds))));
         next = at;
     }
