@@ -50,7 +50,9 @@ fn after(considered: &str) -> Standing<'static> {
 }
 
 fn told(due: &Due) -> Vec<(String, u64, FireState, Option<Reason>)> {
-    let shown = |fire: &NewFire| (Timestamp::from_millisecond(fire.at.0).unwrap().to_string(), fire.slots, fire.state, fire.reason);
+    let shown = |fire: &NewFire| {
+        (Timestamp::from_millisecond(fire.at.0).unwrap().to_string(), fire.slots, fire.state, fire.reason)
+    };
     due.fires.iter().map(shown).collect()
 }
 
@@ -72,7 +74,9 @@ fn the_next_slot_is_strictly_after_the_instant_given() {
     assert_eq!(next_fire_for(&cron("0 0 30 2 *", "UTC"), at("2026-01-01T00:00:00Z")), None);
     let weekly = schedule(Timing::Weekly { weekday: Weekday::Monday, hour: 7, minute: 30 }, "Europe/Berlin");
     assert_eq!(next_fire_for(&weekly, at("2026-03-24T00:00:00Z")), Some(at("2026-03-30T05:30:00Z")));
-    for (name, slot) in [("@daily", "2026-01-02T00:00:00Z"), ("@Weekly", "2026-01-04T00:00:00Z"), ("@hourly", "2026-01-01T01:00:00Z")] {
+    for (name, slot) in
+        [("@daily", "2026-01-02T00:00:00Z"), ("@Weekly", "2026-01-04T00:00:00Z"), ("@hourly", "2026-01-01T01:00:00Z")]
+    {
         assert_eq!(next_fire_for(&cron(name, "UTC"), at("2026-01-01T00:00:00Z")), Some(at(slot)), "{name}");
     }
     assert_eq!(next_fire_for(&cron("@reboot", "UTC"), at("2026-01-01T00:00:00Z")), None);
@@ -97,7 +101,10 @@ fn what_was_missed_runs_once_and_is_otherwise_recorded_as_skipped() {
     ];
     assert_eq!(told(&due), expected);
     assert_eq!(due.fires[0].through, at("2026-05-01T05:00:00Z"));
-    assert_eq!((due.considered_until, due.look_at), (Some(at("2026-05-01T06:00:00Z")), Some(at("2026-05-01T07:00:00Z"))));
+    assert_eq!(
+        (due.considered_until, due.look_at),
+        (Some(at("2026-05-01T06:00:00Z")), Some(at("2026-05-01T07:00:00Z")))
+    );
 }
 
 #[test]
@@ -177,7 +184,8 @@ fn each_overlap_policy_does_what_its_name_says() {
             (0..count).map(|back| at("2026-04-30T00:00:00Z").plus_seconds(back as i64)).collect()
         };
         let (waiting, buffered) = (earlier(*waiting), earlier(*buffered));
-        let standing = Standing { waiting: &waiting, running: *running, buffered: &buffered, ..after("2026-05-01T00:00:00Z") };
+        let standing =
+            Standing { waiting: &waiting, running: *running, buffered: &buffered, ..after("2026-05-01T00:00:00Z") };
         let due = due(&schedule, standing, at("2026-05-01T01:00:01Z"));
         assert_eq!(told(&due), [one("2026-05-01T01:00:00Z", *state, *reason)], "{overlap:?}");
         let ends = matches!(overlap, Overlap::CancelOther | Overlap::KillOther);
@@ -241,7 +249,10 @@ fn jitter_follows_from_the_fire_and_stays_within_its_bound() {
     }
     assert!(seen.len() >= 9, "{seen:?}");
     let now = due(&jittered, after("2026-05-01T00:00:00Z"), at("2026-05-01T00:01:00Z"));
-    assert_eq!(now.fires[0].start_at, at("2026-05-01T00:01:00Z").plus_ms(jittered.fire_id(now.fires[0].at).jitter_ms(30)));
+    assert_eq!(
+        now.fires[0].start_at,
+        at("2026-05-01T00:01:00Z").plus_ms(jittered.fire_id(now.fires[0].at).jitter_ms(30))
+    );
 }
 
 #[test]
@@ -268,20 +279,28 @@ fn a_fire_is_named_by_pipeline_tenant_and_time_and_names_one_run() {
 fn timings() -> impl Strategy<Value = PipelineSchedule> {
     let timing = prop_oneof![
         (1_u64..5_000).prop_map(|seconds| Timing::Interval { seconds }),
-        prop::sample::select(vec!["*/7 * * * *", "30 2 * * *", "0 * * * *", "15 1,2 * * *", "@daily", "59 23 28-31 * *"])
-            .prop_map(|expression| Timing::Cron { expression: expression.to_owned() }),
-        (0_usize..7, 0_u8..24, 0_u8..60)
-            .prop_map(|(day, hour, minute)| Timing::Weekly { weekday: Weekday::ALL[day], hour, minute }),
+        prop::sample::select(vec![
+            "*/7 * * * *",
+            "30 2 * * *",
+            "0 * * * *",
+            "15 1,2 * * *",
+            "@daily",
+            "59 23 28-31 * *"
+        ])
+        .prop_map(|expression| Timing::Cron { expression: expression.to_owned() }),
+        (0_usize..7, 0_u8..24, 0_u8..60).prop_map(|(day, hour, minute)| Timing::Weekly {
+            weekday: Weekday::ALL[day],
+            hour,
+            minute
+        }),
     ];
-    let zones = prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia"]);
+    let zones =
+        prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia"]);
     let overlap = prop::sample::select(Overlap::ALL.to_vec());
     let misfire = prop::sample::select(Misfire::ALL.to_vec());
     let catch_up = (1_u64..100_000, 1_u32..=100).prop_map(|(window_seconds, count)| CatchUp { window_seconds, count });
-    (timing, zones, overlap, misfire, catch_up).prop_map(|(timing, zone, overlap, misfire, catch_up)| PipelineSchedule {
-        overlap,
-        misfire,
-        catch_up,
-        ..schedule(timing, zone)
+    (timing, zones, overlap, misfire, catch_up).prop_map(|(timing, zone, overlap, misfire, catch_up)| {
+        PipelineSchedule { overlap, misfire, catch_up, ..schedule(timing, zone) }
     })
 }
 

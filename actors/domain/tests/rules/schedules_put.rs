@@ -9,8 +9,8 @@ use signalbox_domain::identity::{Actor, Caller, Role};
 use signalbox_domain::ids::{ActorId, BudgetId, PipelineId, ScheduleId, SwitchId, TenantId};
 use signalbox_domain::pipeline::schedule::managing::{backfill, find, put, redrive, remove, set_paused};
 use signalbox_domain::pipeline::schedule::{
-    CatchUp, Misfire, Overlap, PipelineSchedule, PutSchedule, Putting, Reason, Timing, Trigger, next_fire_for, objection,
-    retry_after_ms,
+    CatchUp, Misfire, Overlap, PipelineSchedule, PutSchedule, Putting, Reason, Timing, Trigger, next_fire_for,
+    objection, retry_after_ms,
 };
 use signalbox_domain::quantity::{BudgetCategory, Micros};
 use signalbox_domain::time::UnixMs;
@@ -69,14 +69,17 @@ fn what_can_never_fire_or_makes_no_sense_is_refused_by_its_code() {
     let refused = |wish: PutSchedule| putting(wish, &by, &none).unwrap_err();
     assert_eq!(refused(wish("0 0 30 2 *")), "schedule-never-fires");
     assert_eq!(refused(wish("0 0 31 4,6,9,11 *")), "schedule-never-fires");
-    for line in ["", "* * * *", "* * * * * *", "* 24 * * *", "*/0 * * * *", "5-1 * * * *", "@dayly", "@reboot", "1.5 * * * *"] {
+    for line in
+        ["", "* * * *", "* * * * * *", "* 24 * * *", "*/0 * * * *", "5-1 * * * *", "@dayly", "@reboot", "1.5 * * * *"]
+    {
         assert_eq!(refused(wish(line)), "cron-invalid", "{line}");
     }
     assert_eq!(refused(wish(&"*".repeat(600))), "cron-invalid");
     for zone in ["Local", "+05:30", "America/New York", "", "Europe/Nowhere", "\u{0}"] {
         assert_eq!(refused(PutSchedule { timezone: zone.to_owned(), ..wish("@daily") }), "zone-unknown", "{zone}");
         // Also where the zone changes nothing.
-        let every = PutSchedule { timing: Timing::Interval { seconds: 60 }, timezone: zone.to_owned(), ..wish("@daily") };
+        let every =
+            PutSchedule { timing: Timing::Interval { seconds: 60 }, timezone: zone.to_owned(), ..wish("@daily") };
         assert_eq!(refused(every), "zone-unknown", "{zone}");
     }
     for seconds in [0, 316_224_001, u64::MAX] {
@@ -88,9 +91,17 @@ fn what_can_never_fire_or_makes_no_sense_is_refused_by_its_code() {
         PutSchedule { timing: Timing::Weekly { weekday, hour, minute }, ..wish("@daily") }
     };
     assert_eq!((refused(weekly(24, 0)), refused(weekly(0, 60))), ("schedule-time-invalid", "schedule-time-invalid"));
-    let over = PutSchedule { start_at: Some(at("2027-01-02T00:00:00Z")), end_at: Some(at("2027-01-01T00:00:00Z")), ..wish("@daily") };
+    let over = PutSchedule {
+        start_at: Some(at("2027-01-02T00:00:00Z")),
+        end_at: Some(at("2027-01-01T00:00:00Z")),
+        ..wish("@daily")
+    };
     assert_eq!(refused(over), "schedule-ends-before-start");
-    let past = PutSchedule { start_at: Some(at("2020-01-01T00:00:00Z")), end_at: Some(at("2021-01-01T00:00:00Z")), ..wish("@daily") };
+    let past = PutSchedule {
+        start_at: Some(at("2020-01-01T00:00:00Z")),
+        end_at: Some(at("2021-01-01T00:00:00Z")),
+        ..wish("@daily")
+    };
     assert_eq!(refused(past), "schedule-never-fires");
     for (window_seconds, count) in [(0, 1), (1, 0), (1, 101), (2_678_401, 1), (u64::MAX, u32::MAX)] {
         let wild = PutSchedule { catch_up: CatchUp { window_seconds, count }, ..wish("@daily") };
@@ -183,7 +194,10 @@ fn revisions_and_doubles_are_refused_and_saying_the_same_changes_nothing() {
     let schedule = putting(wish("@daily"), &by, &state).unwrap();
     with(&mut state, &schedule);
     assert!(matches!(put(wish("@daily"), &by, &state, 1, now().plus_ms(5)), Ok(Putting::Unchanged(_))));
-    assert_eq!(putting(PutSchedule { expected: Expected::None, ..wish("@daily") }, &by, &state), Err("schedule-exists"));
+    assert_eq!(
+        putting(PutSchedule { expected: Expected::None, ..wish("@daily") }, &by, &state),
+        Err("schedule-exists")
+    );
     let stale = PutSchedule { expected: Expected::Revision(7), ..wish("@hourly") };
     assert_eq!(putting(stale, &by, &state), Err("stale-revision"));
     // Slots of the times it had are none of those it has now.
@@ -259,7 +273,8 @@ fn a_switch_or_a_budget_that_is_used_up_stands_against_a_fire() {
         };
         MeteredBudget { budget, meter: Meter { consumed, ..Meter::default() } }
     };
-    let stands = |metered| objection(&schedule, &GovernanceState::default(), &[metered], now()).map(|found| found.reason);
+    let stands =
+        |metered| objection(&schedule, &GovernanceState::default(), &[metered], now()).map(|found| found.reason);
     for (scope, key) in [
         (BudgetScope::Tenant, "acme"),
         (BudgetScope::User, "ada"),

@@ -63,7 +63,8 @@ pub async fn of_several_that_move_a_schedule_on_at_once_exactly_one_does(f: &Fix
         let at = 1_000 + i64::try_from(version).unwrap();
         let mut tries = JoinSet::new();
         for _ in 0..6 {
-            let (schedules, one) = (f.schedules.clone(), advance(&s, version, vec![fire_of(at, FireState::Waiting, now)]));
+            let (schedules, one) =
+                (f.schedules.clone(), advance(&s, version, vec![fire_of(at, FireState::Waiting, now)]));
             tries.spawn(async move { schedules.advance(one).await.unwrap() });
         }
         assert_eq!(tries.join_all().await.into_iter().filter(|moved| *moved).count(), 1);

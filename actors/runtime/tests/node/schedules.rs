@@ -113,7 +113,9 @@ async fn after_an_outage_of_six_hours_fifty_minutely_schedules_start_a_bounded_n
     let mut world = World::new().await;
     for number in 0..50 {
         let id = format!("s{number}");
-        world.put(PutSchedule { timing: Timing::Cron { expression: "* * * * *".to_owned() }, ..wish(&id, 1, quick()) }).await;
+        world
+            .put(PutSchedule { timing: Timing::Cron { expression: "* * * * *".to_owned() }, ..wish(&id, 1, quick()) })
+            .await;
     }
     world.node.abandon().await;
     pass(6 * 3_600).await;
@@ -194,7 +196,7 @@ async fn a_start_that_fails_is_tried_again_and_ends_as_a_dead_letter_that_may_be
     let mut world = World::with(FakeTools::new(["memory.write"].map(tool)), |_| {}).await;
     let once = PutSchedule { end_at: Some(UnixMs(1_800_000_015_000)), ..wish("s", 10, quick()) };
     world.put(once).await;
-    pass(12).await;
+    pass(11).await;
     let waiting = &world.fires().await[0];
     assert_eq!((waiting.state, waiting.attempts), (FireState::Waiting, 1));
     assert!(waiting.details.as_deref().unwrap().starts_with("agent_tools_not_configured"), "{waiting:?}");
@@ -229,8 +231,8 @@ async fn a_store_that_cannot_be_reached_counts_as_no_attempt() {
 async fn nothing_fires_while_paused_and_slots_meanwhile_are_recorded_as_such() {
     let world = World::new().await;
     world.put(wish("s", 10, quick())).await;
-    let pause = |paused| world.node.set_schedule_paused(&operator(), &id, paused, "a test", Expected::Any);
-    let id = id();
+    let (id, by) = (id(), operator());
+    let pause = |paused| world.node.set_schedule_paused(&by, &id, paused, "a test", Expected::Any);
     assert!(!pause(true).await.unwrap().1);
     assert!(pause(true).await.unwrap().1, "it is like that already");
     pass(45).await;
@@ -250,8 +252,8 @@ async fn filling_in_fires_each_slot_once_one_after_the_other() {
     let early = PutSchedule { start_at: Some(UnixMs(1_800_000_000_000)), ..wish("s", 100, quick()) };
     world.put(early).await;
     let stretch = (UnixMs(1_800_000_000_000), UnixMs(1_800_000_900_000));
-    let fill = |dry_run| world.node.backfill_schedule(&operator(), &id, stretch, false, "the days before", dry_run);
-    let id = id();
+    let (id, by) = (id(), operator());
+    let fill = |dry_run| world.node.backfill_schedule(&by, &id, stretch, false, "the days before", dry_run);
     assert_eq!((fill(true).await.unwrap().len(), world.fires().await.len()), (10, 0));
     fill(false).await.unwrap();
     fill(false).await.unwrap();
@@ -294,9 +296,6 @@ async fn two_nodes_on_one_store_start_each_slot_once() {
     let fires = world.fires().await;
     assert_eq!(fires.len(), 100);
     assert!(fires.iter().all(|fire| (fire.state, fire.attempts) == (FireState::Started, 1)), "{fires:?}");
-    let filter = signalbox_domain::dashboard::DashboardFilter::default();
-    let page = world.node.list(&operator(), signalbox_runtime::Whose::Tenant, filter).await.unwrap();
-    assert!(page.rows.len() <= 100);
 }
 
 #[tokio::test(start_paused = true)]

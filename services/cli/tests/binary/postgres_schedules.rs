@@ -21,7 +21,8 @@ fn a_hundred_fires_on_three_nodes_start_a_hundred_runs_also_when_one_is_killed()
     let plan = plan(&servers[0]);
     for number in 0..10 {
         let id = format!("s{number}");
-        let words = ["schedules", "put", &id, "--plan", &plan, "--every", "2", "--overlap", "allow-all", "--reason", "x"];
+        let words =
+            ["schedules", "put", &id, "--plan", &plan, "--every", "2", "--overlap", "allow-all", "--reason", "x"];
         ok(&servers[number % 3], &words);
     }
     until(&servers[0], |seen| seen.len() >= 30);

@@ -102,7 +102,8 @@ fn the_next_slots_follow_the_clock_of_the_zone_over_its_changes() {
         let words = ["schedules", "put", &id, "--plan", &plan, "--cron", cron, "--timezone", zone, "--reason", "dst"];
         ok(&server, &[&words[..], &["--start", "2026-01-01T00:00:00Z"]].concat());
         let next = ok(&server, &["schedules", "next", &id, "--count", "2", "--after", after]);
-        let slots: Vec<&str> = next["slots"].as_array().unwrap().iter().filter_map(|slot| slot["at"].as_str()).collect();
+        let slots: Vec<&str> =
+            next["slots"].as_array().unwrap().iter().filter_map(|slot| slot["at"].as_str()).collect();
         assert_eq!(slots, expected, "{cron} {zone}");
     }
     let next = ok(&server, &["schedules", "next", "s0", "--count", "1", "--after", "2026-03-28T12:00:00Z"]);
@@ -128,11 +129,19 @@ fn what_can_never_fire_or_makes_no_sense_is_refused_and_nothing_is_kept() {
     tried(&["--weekly", "noday,07:00"], "weekday-invalid");
     tried(&["--weekly", "mon,24:00"], "schedule-time-invalid");
     tried(&["--every", "5", "--end", "1999-01-01T00:00:00Z"], "schedule-ends-before-start");
-    tried(&["--every", "5", "--start", "2020-01-01T00:00:00Z", "--end", "2021-01-01T00:00:00Z"], "schedule-never-fires");
+    tried(
+        &["--every", "5", "--start", "2020-01-01T00:00:00Z", "--end", "2021-01-01T00:00:00Z"],
+        "schedule-never-fires",
+    );
     tried(&["--every", "5", "--jitter", "3601"], "schedule-bound-invalid");
     tried(&["--every", "5", "--catch-up-count", "101"], "schedule-bound-invalid");
     tried(&["--every", "5", "--catch-up-window", "99999999999"], "schedule-bound-invalid");
-    refused(&server, &["schedules", "put", "s", "--plan", &plan, "--every", "5", "--reason", " "], 1, "reason-required");
+    refused(
+        &server,
+        &["schedules", "put", "s", "--plan", &plan, "--every", "5", "--reason", " "],
+        1,
+        "reason-required",
+    );
     let bad = [
         ("{\"rootAgentId\":\"ref.drafting\",\"rootAgentId\":\"x\",\"plan\":[]}", "json-duplicate-key"),
         ("[", "json-invalid"),
@@ -155,12 +164,27 @@ fn filling_in_and_suppressed_fires_are_shown_with_their_reasons() {
     let plan = plan(&server);
     let words = ["schedules", "put", "s", "--plan", &plan, "--every", "3600", "--start", "2026-01-01T00:00:00Z"];
     ok(&server, &[&words[..], &["--reason", "hourly"]].concat());
-    let fill = ["schedules", "backfill", "s", "--from", "2026-01-02T00:00:00Z", "--to", "2026-01-02T05:00:00Z", "--reason", "x"];
+    let fill = [
+        "schedules",
+        "backfill",
+        "s",
+        "--from",
+        "2026-01-02T00:00:00Z",
+        "--to",
+        "2026-01-02T05:00:00Z",
+        "--reason",
+        "x",
+    ];
     assert_eq!(ok(&server, &[&fill[..], &["--dry-run"]].concat())["slots"].as_array().unwrap().len(), 6);
     assert_eq!(fires(&server, &[]).len(), 0);
     ok(&server, &fill);
     until(&server, |seen| seen.len() == 6 && seen.iter().all(|fire| fire["state"] == "started"));
-    refused(&server, &["schedules", "backfill", "s", "--from", "2026-01-02", "--to", "2026-02-02", "--reason", "x"], 1, "backfill-invalid");
+    refused(
+        &server,
+        &["schedules", "backfill", "s", "--from", "2026-01-02", "--to", "2026-02-02", "--reason", "x"],
+        1,
+        "backfill-invalid",
+    );
     let arm = ["switches", "arm", "--scope", "tenant", "--target", "default", "--reason", "a drill", "--id", "drill"];
     ok(&server, &arm);
     let fill = ["schedules", "backfill", "s", "--from", "2026-01-03", "--to", "2026-01-03", "--reason", "x"];
