@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Trigger;
-use crate::ids::{CommandId, RunId, ScheduleId, TenantId};
+use crate::ids::{CommandId, PipelineId, RunId, ScheduleId, TenantId};
 use crate::time::UnixMs;
 
-/// Names the runs of fires apart from everything else that is named like this.
-const NAMESPACE: Uuid = Uuid::from_u128(0x7369_676e_616c_626f_782e_6669_7265_2e31);
+/// What the runs of fires are derived under; it never changes, or a fire that is started again would run again.
+const NAMESPACE: Uuid = Uuid::from_u128(0x5b7a_11f1_9e0c_4d2a_8f53_70a1_c0de_0001);
 
 /// A fire whose start has failed so often is a dead letter (RUN-027).
 pub const START_ATTEMPTS_MAX: u32 = 5;
@@ -26,38 +26,44 @@ pub fn retry_after_ms(attempts: u32) -> Option<i64> {
 
 /// Which fire: pipelineId + tenantId + fire time (PIP-028). A stored submission is no pipeline, and its schedule's id stands
 /// in its place.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct FireId(String);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FireId {
+    text: String,
+    run_id: RunId,
+}
 
 impl FireId {
-    /// The fire of a pipeline, whoever fires it.
-    pub fn of_pipeline(pipeline: &crate::ids::PipelineId, tenant: &TenantId, at: UnixMs) -> Self {
+    /// The fire of a pipeline, whoever fires it: whoever triggers the pipeline under this id gets this run.
+    pub fn of_pipeline(pipeline: &PipelineId, tenant: &TenantId, at: UnixMs) -> Self {
         // No id holds a slash.
-        Self(format!("{pipeline}/{tenant}/{}", instant(at)))
+        let text = format!("{pipeline}/{tenant}/{}", instant(at));
+        Self { run_id: run_of(&format!("{tenant}/{pipeline}/{text}")), text }
     }
 
     /// The fire of a schedule's slot.
     pub fn of(fires: &Trigger, schedule: &ScheduleId, tenant: &TenantId, at: UnixMs) -> Self {
         match fires {
             Trigger::Pipeline { pipeline_id, .. } => Self::of_pipeline(pipeline_id, tenant, at),
-            Trigger::Submission { .. } => Self(format!("submission/{schedule}/{tenant}/{}", instant(at))),
+            Trigger::Submission { .. } => {
+                let text = format!("submission/{schedule}/{tenant}/{}", instant(at));
+                Self { run_id: run_of(&text), text }
+            }
         }
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The run it starts: the same on every node, so that of two that start it one finds the other's.
-    pub fn run_id(&self) -> RunId {
-        RunId::new(Uuid::new_v5(&NAMESPACE, self.0.as_bytes()))
+    pub const fn run_id(&self) -> RunId {
+        self.run_id
     }
 
     /// The command by which it ends an earlier run.
     pub fn command_id(&self, ends: RunId) -> CommandId {
-        CommandId::new(Uuid::new_v5(&ends.uuid(), self.0.as_bytes()))
+        CommandId::new(Uuid::new_v5(&ends.uuid(), self.text.as_bytes()))
     }
 
     /// How long after its slot it begins, in milliseconds: up to the schedule's jitter, the same on every node.
@@ -66,7 +72,7 @@ impl FireId {
         if span <= 0 {
             return 0;
         }
-        let (_, random) = Uuid::new_v5(&NAMESPACE, format!("jitter/{}", self.0).as_bytes()).as_u64_pair();
+        let (_, random) = Uuid::new_v5(&NAMESPACE, format!("jitter/{}", self.text).as_bytes()).as_u64_pair();
         // The two highest bits of it are always the same.
         i64::try_from((random << 2) >> 3).unwrap_or(0).rem_euclid(span.saturating_add(1))
     }
@@ -74,8 +80,12 @@ impl FireId {
 
 impl fmt::Display for FireId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
+}
+
+fn run_of(name: &str) -> RunId {
+    RunId::new(Uuid::new_v5(&NAMESPACE, name.as_bytes()))
 }
 
 fn instant(at: UnixMs) -> String {
