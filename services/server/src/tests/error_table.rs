@@ -15,8 +15,8 @@ use signalbox_domain::governance::throttle::{BucketError, KeyKind};
 use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::{
-    AgentId, ApprovalId, BranchId, BucketId, GoldSetEntryId, GoldSetId, GrantId, RolloutId, RunId, ScheduleId, ToolId,
-    WebhookId,
+    AgentId, ApprovalId, BranchId, BucketId, GoldSetEntryId, GoldSetId, GrantId, PipelineId, RolloutId, RunId,
+    ScheduleId, ToolId, WebhookId,
 };
 use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::json::{Limits, parse_strict};
@@ -156,6 +156,10 @@ fn errors() -> Vec<ApiError> {
         ApiError::Schedule(ScheduleDenial::BadReason),
         ApiError::Schedule(ScheduleDenial::BadBackfill("too long".to_owned())),
         ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::BadInput("no".to_owned()))),
+        ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::NoSuchPipeline(
+            PipelineId::new("no.such").unwrap(),
+            "1.0.0".to_owned(),
+        ))),
         ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::HoldsSecret)),
         ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::TooLarge(70_000))),
         ApiError::Schedule(ScheduleDenial::NotAuthorized("no".to_owned())),
