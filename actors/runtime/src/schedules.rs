@@ -288,11 +288,8 @@ async fn outcome_of(node: &NodeHandle, fire: &Fire) -> Outcome {
 
 fn failed(error: &ApiError) -> Outcome {
     let problem = format!("{}: {error}", error.code());
-    match error.kind() {
-        ErrorKind::Overloaded | ErrorKind::Unavailable => Outcome::NotNow(problem),
-        _ if matches!(error, ApiError::Draining) => Outcome::NotNow(problem),
-        _ => Outcome::Failed(problem),
-    }
+    let waits = matches!(error.kind(), ErrorKind::Overloaded | ErrorKind::Unavailable);
+    if waits || matches!(error, ApiError::Draining) { Outcome::NotNow(problem) } else { Outcome::Failed(problem) }
 }
 
 /// Ends the runs of earlier fires, if the schedule says so. Said again, it is the same command.
