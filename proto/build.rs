@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "signalbox/v1/identity_service.proto",
         "signalbox/v1/registry_service.proto",
         "signalbox/v1/run_service.proto",
+        "signalbox/v1/schedule_service.proto",
         "signalbox/v1/throttles.proto",
         "signalbox/v1/tool_executor.proto",
         "signalbox/v1/webhook_service.proto",

@@ -157,6 +157,8 @@ text_id! {
     RolloutId,
     /// A set of inputs and what is expected of them.
     GoldSetId,
+    /// A schedule, unique within its tenant.
+    ScheduleId,
 }
 
 uuid_id! {

@@ -17,6 +17,7 @@ use signalbox_domain::time::UnixMicros;
 
 use crate::feedback::GoldSetEntryOf;
 use crate::journal::StoreError;
+use crate::schedules::FiresOf;
 use crate::webhooks::Again;
 
 /// Most acts of one reading.
@@ -42,6 +43,8 @@ pub enum Effect {
     SendAgain(WebhookId, Again),
     /// An entry comes into a gold set. One whose input the set has already is [`StoreError::Poison`].
     PutGoldSetEntry(Box<GoldSetEntryOf>),
+    /// Fires of a schedule are recorded that its times did not bring about.
+    PutFires(FiresOf),
 }
 
 /// An act that was decided.

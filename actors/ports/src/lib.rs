@@ -18,6 +18,7 @@ pub mod keys;
 pub mod leases;
 pub mod maintenance;
 pub mod models;
+pub mod schedules;
 pub mod sealing;
 pub mod secrets;
 pub mod tools;

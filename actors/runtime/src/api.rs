@@ -17,6 +17,7 @@ pub use signalbox_domain::identity::Caller;
 use signalbox_domain::ids::{RunId, StepId};
 use signalbox_domain::invocation::Gap;
 use signalbox_domain::mode::ModeBounds;
+use signalbox_domain::pipeline::schedule::{ScheduleDenial, TriggerDenial};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::registry::{ExecutorDenial, LifecycleDenial, RegistryDenial};
 use signalbox_domain::run::chain::StoredEvent;
@@ -207,6 +208,9 @@ pub enum ApiError {
     /// Nothing is put into a gold set.
     #[error(transparent)]
     Gold(#[from] GoldDenial),
+    /// The schedule is not put, changed or looked at.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleDenial),
     /// Rules are for operators.
     #[error("a {0} may not see this; it is for operators")]
     OperatorsOnly(&'static str),
@@ -276,6 +280,7 @@ impl ApiError {
             Self::Rollout(denial) => denial.code(),
             Self::Feedback(denial) => denial.code(),
             Self::Gold(denial) => denial.code(),
+            Self::Schedule(denial) => denial.code(),
             Self::OperatorsOnly(_) => "not-authorized",
             Self::Contended => "governance-contended",
             Self::Filter(error) => error.code(),
@@ -328,6 +333,26 @@ impl ApiError {
             Self::ToolsNotConfigured(_) | Self::Unsealable(_) => ErrorKind::Unconfigured,
             Self::Preflight(_) => ErrorKind::PreconditionFailed,
             Self::ScopeMissing(_) | Self::OperatorsOnly(_) | Self::AboveStanding(_) => ErrorKind::PermissionDenied,
+            Self::Schedule(denial) => match denial {
+                ScheduleDenial::Timing(_)
+                | ScheduleDenial::NeverFires
+                | ScheduleDenial::EndsBeforeStart
+                | ScheduleDenial::BadBound(..)
+                | ScheduleDenial::BadReason
+                | ScheduleDenial::BadBackfill(_)
+                | ScheduleDenial::Trigger(
+                    TriggerDenial::BadInput(_)
+                    | TriggerDenial::Submission(_)
+                    | TriggerDenial::HoldsSecret
+                    | TriggerDenial::TooLarge(_),
+                ) => ErrorKind::Invalid,
+                ScheduleDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                ScheduleDenial::NoSuchSchedule(_)
+                | ScheduleDenial::NoDeadLetter(_)
+                | ScheduleDenial::Trigger(TriggerDenial::NoSuchPipeline(..)) => ErrorKind::NotFound,
+                ScheduleDenial::StaleRevision { .. } | ScheduleDenial::Exists(_) => ErrorKind::Conflict,
+                ScheduleDenial::TooMany(_) => ErrorKind::PreconditionFailed,
+            },
             Self::Executor(denial) => match denial {
                 ExecutorDenial::Json(_)
                 | ExecutorDenial::BadMember(..)

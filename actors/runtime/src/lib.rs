@@ -25,6 +25,7 @@ mod progress;
 mod rollback;
 mod run;
 mod runs;
+mod schedules;
 mod sweeps;
 mod swept;
 mod telling;
@@ -39,6 +40,7 @@ pub use governance::Revocations;
 pub use node::{
     AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
     GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, RolloutStanding,
-    RolloutStep, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
+    RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding,
+    WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

@@ -15,6 +15,7 @@ mod governing;
 mod granting;
 mod rollouts;
 mod routing;
+mod scheduling;
 mod sealing;
 mod standing;
 mod submitting;
@@ -26,6 +27,8 @@ pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
 pub use governing::{ArmedSwitch, DisarmedSwitch, SweptNode, SwitchEffect, SwitchStanding};
 pub use granting::{GrantFilter, GrantStanding, RevokedGrant};
 pub use rollouts::{RolloutStanding, RolloutStep};
+pub use scheduling::ScheduleStanding;
+pub(crate) use scheduling::key_of;
 pub use standing::NodeStanding;
 pub use throttling::{SetThrottle, ThrottleStanding};
 pub use webhooks::{Pinged, WebhookStanding};
@@ -61,6 +64,7 @@ use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::{Created, Journal, NewRun, StoreError};
 use signalbox_ports::leases::Leases;
 use signalbox_ports::models::Models;
+use signalbox_ports::schedules::Schedules;
 use signalbox_ports::sealing::Sealing;
 use signalbox_ports::secrets::Secrets;
 use signalbox_ports::tools::Tools;
@@ -83,6 +87,7 @@ use crate::load::{history, load};
 use crate::progress::ProgressHub;
 use crate::run::Shared;
 use crate::runs::{self, Runs};
+use crate::schedules::SchedulesActor;
 use crate::sweeps::{self, SweepsActor};
 use crate::swept::{self, SweptActor};
 use crate::telling::Tellers;
@@ -119,6 +124,8 @@ pub struct Ports {
     pub courier: Arc<dyn Courier>,
     /// Feedback on runs, and gold sets.
     pub feedback: Arc<dyn Feedback>,
+    /// Fires of schedules.
+    pub schedules: Arc<dyn Schedules>,
     /// The object store.
     pub blobs: Arc<dyn Blobs>,
     /// The bus.
@@ -339,11 +346,13 @@ impl Node {
                 tellers: Tellers::default(),
                 draining: AtomicBool::new(false),
                 webhooks: OnceLock::new(),
+                schedules: OnceLock::new(),
             }),
         };
-        let webhooks = spawn("webhooks", WebhooksActor, handle.clone(), cell).await?;
-        // Nobody else has the handle yet, so nobody has set it.
-        let _ = handle.inner.webhooks.set(webhooks);
+        let webhooks = spawn("webhooks", WebhooksActor, handle.clone(), cell.clone()).await?;
+        let schedules = spawn("schedules", SchedulesActor, handle.clone(), cell).await?;
+        // Nobody else has the handle yet, so nobody has set them.
+        let _ = (handle.inner.webhooks.set(webhooks), handle.inner.schedules.set(schedules));
         Ok((handle, join))
     }
 }
@@ -380,6 +389,7 @@ struct Inner {
     tellers: Tellers,
     draining: AtomicBool,
     webhooks: OnceLock<ActorRef<crate::webhooks::Msg>>,
+    schedules: OnceLock<ActorRef<crate::schedules::Msg>>,
 }
 
 impl std::fmt::Debug for NodeHandle {

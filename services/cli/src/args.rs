@@ -6,8 +6,7 @@ use crate::client::Connection;
 use crate::commands::{
     AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
     DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand,
-    KeysCommand, MigrateArgs, ProfilesCommand, RolloutsCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand,
-    ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand, WhatIfArgs,
+        KeysCommand, MigrateArgs, ProfilesCommand, RolloutsCommand, RunsCommand, SchedulesCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand, WhatIfArgs,
 };
 use crate::output::{Colour, Format};
 
@@ -75,6 +74,9 @@ pub(crate) enum Command {
     /// Has your own systems told of what happens, and shows what became of it.
     #[command(subcommand)]
     Webhooks(WebhooksCommand),
+    /// Fires pipelines and submissions by the clock, and shows what became of each slot.
+    #[command(subcommand)]
+    Schedules(SchedulesCommand),
     /// Tries a new version of an agent against the one in use.
     #[command(subcommand)]
     Rollouts(RolloutsCommand),

@@ -13,6 +13,7 @@ use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
 use signalbox_proto::v1::registry_service_client::RegistryServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
+use signalbox_proto::v1::schedule_service_client::ScheduleServiceClient;
 use signalbox_proto::v1::webhook_service_client::WebhookServiceClient;
 use tonic::{Request, Status};
 
@@ -35,6 +36,8 @@ pub(crate) type Registry = RegistryServiceClient<Wire>;
 
 /// The client of the dashboard service.
 pub(crate) type Dashboard = DashboardServiceClient<Wire>;
+/// The client of the schedule service.
+pub(crate) type Schedules = ScheduleServiceClient<Wire>;
 /// The client of the webhook service.
 pub(crate) type Webhooks = WebhookServiceClient<Wire>;
 /// The client of the identity service.
@@ -150,6 +153,10 @@ impl Connection {
         Ok(Governance::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
+    /// Connects, to manage schedules.
+    pub(crate) async fn schedules(&self) -> Result<Schedules, Failure> {
+        Ok(Schedules::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
     /// Connects, to manage webhooks.
     pub(crate) async fn webhooks(&self) -> Result<Webhooks, Failure> {
         Ok(Webhooks::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))

@@ -142,6 +142,13 @@ impl Applied {
             | AuditKind::RolloutRolledBack
             | AuditKind::RolloutEnded
             | AuditKind::GoldSetEntryPromoted => {}
+            // Nor of schedules.
+            AuditKind::SchedulePut
+            | AuditKind::SchedulePaused
+            | AuditKind::ScheduleResumed
+            | AuditKind::ScheduleRemoved
+            | AuditKind::ScheduleBackfilled
+            | AuditKind::ScheduleRedriven => {}
         }
     }
 }
@@ -201,6 +208,8 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::WebhookPut(_)
         | GovernanceChange::WebhookRemoved { .. }
+        | GovernanceChange::SchedulePut(_)
+        | GovernanceChange::ScheduleRemoved { .. }
         | GovernanceChange::BudgetOpened(_)
         | GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
@@ -218,7 +227,8 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
                 | Effect::PutBudget(_)
                 | Effect::RetireBudget(_)
                 | Effect::SendAgain(..)
-                | Effect::PutGoldSetEntry(_) => None,
+                | Effect::PutGoldSetEntry(_)
+                | Effect::PutFires(_) => None,
             },
             effect,
         },

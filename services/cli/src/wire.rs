@@ -19,6 +19,7 @@ use signalbox_ports::journal::Journal;
 use signalbox_ports::keys::Keys;
 use signalbox_ports::leases::Leases;
 use signalbox_ports::maintenance::Maintenance;
+use signalbox_ports::schedules::Schedules;
 use signalbox_ports::trace::RequestSpans;
 use signalbox_ports::webhooks::Deliveries;
 use signalbox_runtime::{Node, NodeConfig, NodeHandle, NodeStanding, Ports};
@@ -87,11 +88,22 @@ pub(crate) struct StorePorts {
     pub(crate) maintenance: Arc<dyn Maintenance>,
     keys: Arc<dyn Keys>,
     feedback: Arc<dyn Feedback>,
+    schedules: Arc<dyn Schedules>,
 }
 
 impl StorePorts {
     fn over<
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys + Feedback,
+        S: Journal
+            + Directory
+            + Inbox
+            + Leases
+            + Governance
+            + Acts
+            + Deliveries
+            + Maintenance
+            + Keys
+            + Feedback
+            + Schedules,
     >(
         store: S,
     ) -> Self {
@@ -106,7 +118,8 @@ impl StorePorts {
             deliveries: store.clone(),
             maintenance: store.clone(),
             keys: store.clone(),
-            feedback: store,
+            feedback: store.clone(),
+            schedules: store,
         }
     }
 
@@ -196,6 +209,7 @@ pub(crate) async fn start(
         deliveries: store.deliveries,
         courier: Arc::new(WebhookCourier::default()),
         feedback: store.feedback,
+        schedules: store.schedules,
         blobs: blobs.clone(),
         bus,
         tools,
@@ -254,6 +268,7 @@ impl Serving {
             webhooks: Arc::new(station.node.clone()),
             registry: Arc::new(station.node.clone()),
             feedback: Arc::new(station.node.clone()),
+            schedules: Arc::new(station.node.clone()),
             identity,
             keys: station.keys.clone(),
             ids: station.ids.clone(),

@@ -3,6 +3,7 @@
 pub use crate::feedback::api::FeedbackApi;
 pub use crate::governing::api::GovernanceApi;
 pub use crate::registry::api::RegistryApi;
+pub use crate::schedules::api::ScheduleApi;
 pub use crate::webhooks::api::WebhookApi;
 use async_trait::async_trait;
 use signalbox_domain::dashboard::{DashboardFilter, OperatorSnapshot, RunCounts};

@@ -51,6 +51,7 @@ const BY_CODE: &[(&str, Code, u16)] = &[
     ("rationale-required", Code::InvalidArgument, 422),
     ("webhook-id-conflict", Code::AlreadyExists, 409),
     ("webhook-exists", Code::AlreadyExists, 409),
+    ("schedule-exists", Code::AlreadyExists, 409),
     ("duplicate-agent-id", Code::AlreadyExists, 409),
     ("executor-exists", Code::AlreadyExists, 409),
     ("rollout-exists", Code::AlreadyExists, 409),

@@ -10,7 +10,10 @@ use signalbox_domain::governance::change::{EpochChange, GovernanceChange, Govern
 use signalbox_domain::governance::granting::{self, IssueGrant, Issuing, RenewGrant, Revoking};
 use signalbox_domain::governance::switching::{self, ArmSwitch, Arming, Operator, SwitchDenial};
 use signalbox_domain::governance::throttling::{self, Setting, ThrottleDenial};
-use signalbox_domain::ids::{AgentId, BucketId, BudgetId, ExecutorId, GrantId, SwitchId, ToolId, WebhookId};
+use signalbox_domain::ids::{
+    AgentId, BucketId, BudgetId, ExecutorId, GrantId, ScheduleId, SwitchId, ToolId, WebhookId,
+};
+use signalbox_domain::pipeline::schedule::{FireState, NewFire, PipelineSchedule, PutSchedule, ScheduleDenial};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::registry::{
     self, AgentRegistryEntry, AgentViewer, ExecutorDenial, ExecutorRegistration, MoveAgent, PublishAgent,
@@ -18,14 +21,15 @@ use signalbox_domain::registry::{
 };
 use signalbox_domain::time::UnixMs;
 use signalbox_domain::webhook::{PutWebhook, Webhook, WebhookDenial};
+use signalbox_ports::schedules::Fire;
 use signalbox_ports::webhooks::{Again, Delivery};
 use signalbox_runtime::{
     AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
-    GrantStanding, Pinged, PutBudget, Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding,
-    WebhookStanding,
+    GrantStanding, Pinged, PutBudget, Revocations, RevokedGrant, ScheduleStanding, SetThrottle, SwitchStanding,
+    ThrottleStanding, WebhookStanding,
 };
 
-use crate::api::{ApiError, Caller, GovernanceApi, RegistryApi, WebhookApi};
+use crate::api::{ApiError, Caller, GovernanceApi, RegistryApi, ScheduleApi, WebhookApi};
 
 /// When it is, for this fake.
 pub(crate) const NOW: UnixMs = UnixMs(1_800_000_000_000);
@@ -309,6 +313,76 @@ impl WebhookApi for FakeGovernance {
     async fn replay_webhook(&self, _: &Caller, id: &WebhookId, _: Again, _: &str) -> Result<u64, ApiError> {
         Err(no_such(id))
     }
+}
+
+/// There is never a schedule.
+#[async_trait]
+impl ScheduleApi for FakeGovernance {
+    async fn put_schedule(&self, _: &Caller, wish: PutSchedule, _: bool) -> Result<(ScheduleStanding, bool), ApiError> {
+        Err(no_schedule(&wish.schedule_id))
+    }
+    async fn set_schedule_paused(
+        &self,
+        _: &Caller,
+        id: &ScheduleId,
+        _: bool,
+        _: &str,
+        _: Expected,
+    ) -> Result<(ScheduleStanding, bool), ApiError> {
+        Err(no_schedule(id))
+    }
+    async fn remove_schedule(
+        &self,
+        _: &Caller,
+        id: &ScheduleId,
+        _: &str,
+        _: Expected,
+        _: bool,
+    ) -> Result<PipelineSchedule, ApiError> {
+        Err(no_schedule(id))
+    }
+    async fn backfill_schedule(
+        &self,
+        _: &Caller,
+        id: &ScheduleId,
+        _: (UnixMs, UnixMs),
+        _: bool,
+        _: &str,
+        _: bool,
+    ) -> Result<Vec<NewFire>, ApiError> {
+        Err(no_schedule(id))
+    }
+    async fn redrive_fire(&self, _: &Caller, id: &ScheduleId, _: UnixMs, _: &str) -> Result<Fire, ApiError> {
+        Err(no_schedule(id))
+    }
+    async fn schedule(&self, _: &Caller, id: &ScheduleId) -> Result<ScheduleStanding, ApiError> {
+        Err(no_schedule(id))
+    }
+    async fn schedules(&self, _: &Caller) -> Result<Vec<ScheduleStanding>, ApiError> {
+        Ok(Vec::new())
+    }
+    async fn schedule_preview(
+        &self,
+        _: &Caller,
+        id: &ScheduleId,
+        _: Option<UnixMs>,
+        _: usize,
+    ) -> Result<Vec<(UnixMs, UnixMs)>, ApiError> {
+        Err(no_schedule(id))
+    }
+    async fn schedule_fires(
+        &self,
+        _: &Caller,
+        _: Option<&ScheduleId>,
+        _: Option<FireState>,
+        _: usize,
+    ) -> Result<Vec<Fire>, ApiError> {
+        Ok(Vec::new())
+    }
+}
+
+fn no_schedule(id: &ScheduleId) -> ApiError {
+    ScheduleDenial::NoSuchSchedule(id.to_string()).into()
 }
 
 /// Agents by the real rules, in memory; no executor is ever there.

@@ -17,6 +17,7 @@ mod listing;
 mod page;
 mod rates;
 mod registry;
+mod schedules;
 mod serve;
 mod service;
 mod traced;

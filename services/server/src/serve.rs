@@ -14,6 +14,7 @@ use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::identity_service_server::IdentityServiceServer;
 use signalbox_proto::v1::registry_service_server::RegistryServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
+use signalbox_proto::v1::schedule_service_server::ScheduleServiceServer;
 use signalbox_proto::v1::webhook_service_server::WebhookServiceServer;
 use signalbox_tls::{AcceptLimits, ServerTls, incoming};
 use tokio::net::TcpListener;
@@ -21,13 +22,14 @@ use tokio::sync::{Semaphore, watch};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 
-use crate::api::{FeedbackApi, GovernanceApi, RegistryApi, RunApi, WebhookApi};
+use crate::api::{FeedbackApi, GovernanceApi, RegistryApi, RunApi, ScheduleApi, WebhookApi};
 use crate::dashboard::Dashboard;
 use crate::feedback::Feedbacks;
 use crate::governing::Governing;
 use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured, check_listen};
 use crate::rates::{RateError, Rates, RequestRate};
 use crate::registry::Registry;
+use crate::schedules::Schedules;
 use crate::service::Runs;
 use crate::traced::Traced;
 use crate::transport::Deadlines;
@@ -84,6 +86,8 @@ pub struct Edge {
     pub registry: Arc<dyn RegistryApi>,
     /// The node, as whoever compares versions of agents sees it.
     pub feedback: Arc<dyn FeedbackApi>,
+    /// The node, as whoever manages schedules sees it.
+    pub schedules: Arc<dyn ScheduleApi>,
     /// Tells callers apart.
     pub identity: Arc<dyn Identify>,
     /// API keys of the store.
@@ -214,7 +218,7 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 7] = [
+const SERVICES: [&str; 8] = [
     <RunServiceServer<Runs> as NamedService>::NAME,
     <DashboardServiceServer<Dashboard> as NamedService>::NAME,
     <GovernanceServiceServer<Governing> as NamedService>::NAME,
@@ -222,6 +226,7 @@ const SERVICES: [&str; 7] = [
     <WebhookServiceServer<Webhooks> as NamedService>::NAME,
     <RegistryServiceServer<Registry> as NamedService>::NAME,
     <FeedbackServiceServer<Feedbacks> as NamedService>::NAME,
+    <ScheduleServiceServer<Schedules> as NamedService>::NAME,
 ];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
@@ -248,6 +253,9 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let feedback = FeedbackServiceServer::new(Feedbacks { api: edge.feedback.clone() })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let schedules = ScheduleServiceServer::new(Schedules { api: edge.schedules })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let dashboard = Dashboard { api: edge.api.clone() };
@@ -281,6 +289,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .add_service(Door::before(feedback, &identity, &rates))
         .add_service(Door::before(identities, &identity, &rates))
         .add_service(Door::before(webhooks, &identity, &rates))
+        .add_service(Door::before(schedules, &identity, &rates))
         .add_service(reflection)
         .into_axum_router()
         .reset_fallback();

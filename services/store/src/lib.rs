@@ -17,6 +17,7 @@ mod keys;
 mod open_error;
 mod postgres;
 mod rows;
+mod schedules;
 mod sealing;
 mod sqlite;
 #[cfg(feature = "testing")]

@@ -77,6 +77,18 @@ pub enum AuditKind {
     RolloutEnded,
     /// A run's input was put into a gold set.
     GoldSetEntryPromoted,
+    /// A schedule was created or changed.
+    SchedulePut,
+    /// A schedule was paused.
+    SchedulePaused,
+    /// A paused schedule goes on.
+    ScheduleResumed,
+    /// A schedule was removed.
+    ScheduleRemoved,
+    /// Slots of a schedule were filled in after the fact.
+    ScheduleBackfilled,
+    /// A dead letter of a schedule is tried again.
+    ScheduleRedriven,
 }
 
 impl AuditKind {
@@ -111,6 +123,12 @@ impl AuditKind {
             Self::RolloutRolledBack => "rollout-rolled-back",
             Self::RolloutEnded => "rollout-ended",
             Self::GoldSetEntryPromoted => "gold-set-entry-promoted",
+            Self::SchedulePut => "schedule-put",
+            Self::SchedulePaused => "schedule-paused",
+            Self::ScheduleResumed => "schedule-resumed",
+            Self::ScheduleRemoved => "schedule-removed",
+            Self::ScheduleBackfilled => "schedule-backfilled",
+            Self::ScheduleRedriven => "schedule-redriven",
         }
     }
 }
@@ -164,6 +182,11 @@ impl Subject {
     /// A gold set.
     pub fn gold_set(id: &impl fmt::Display) -> Self {
         Self(format!("gold-set:{id}"))
+    }
+    /// A schedule of a tenant.
+    pub fn schedule(tenant: &TenantId, id: &impl fmt::Display) -> Self {
+        // No id holds a slash.
+        Self(format!("schedule:{tenant}/{id}"))
     }
     /// One that lies in a store or an export.
     pub fn stored(text: impl Into<String>) -> Self {

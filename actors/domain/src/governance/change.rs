@@ -8,7 +8,8 @@ use crate::governance::grant::{Grant, GrantScope, line_of};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::{self, BucketRule};
-use crate::ids::{ActorId, BucketId, ExecutorId, GrantId, RunId, SwitchId, WebhookId};
+use crate::ids::{ActorId, BucketId, ExecutorId, GrantId, RunId, ScheduleId, SwitchId, TenantId, WebhookId};
+use crate::pipeline::schedule::PipelineSchedule;
 use crate::registry::{AgentMove, AgentRegistry, AgentRegistryEntry, RegisteredExecutor};
 use crate::time::UnixMs;
 use crate::webhook::Webhook;
@@ -78,6 +79,15 @@ pub enum GovernanceChange {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         moved: Option<AgentMove>,
     },
+    /// A schedule was put, paused or resumed. No call is held against it.
+    SchedulePut(Box<PipelineSchedule>),
+    /// A schedule was removed.
+    ScheduleRemoved {
+        /// Whose.
+        tenant_id: TenantId,
+        /// Which.
+        schedule_id: ScheduleId,
+    },
 }
 
 /// The first of two identities has asked to disarm a switch (KIL-007).
@@ -129,6 +139,8 @@ pub struct GovernanceState {
     pub executors: Vec<RegisteredExecutor>,
     /// Rollouts, the finished ones too, in the order they were begun.
     pub rollouts: Vec<Rollout>,
+    /// Schedules, the paused ones too, in the order they were first put.
+    pub schedules: Vec<PipelineSchedule>,
 }
 
 impl GovernanceState {
@@ -203,6 +215,14 @@ impl GovernanceState {
                     self.registry.apply_move(moved);
                 }
             }
+            GovernanceChange::SchedulePut(schedule) => {
+                put(&mut self.schedules, &**schedule, |known| {
+                    (&known.tenant_id, &known.schedule_id) == (&schedule.tenant_id, &schedule.schedule_id)
+                });
+            }
+            GovernanceChange::ScheduleRemoved { tenant_id, schedule_id } => {
+                self.schedules.retain(|known| (&known.tenant_id, &known.schedule_id) != (tenant_id, schedule_id));
+            }
         }
     }
 }
@@ -233,7 +253,9 @@ impl GovernanceChange {
             | Self::ThrottleSet(_)
             | Self::ThrottleRemoved { .. }
             | Self::BudgetOpened(_)
-            | Self::SwitchDisarmProposed(_) => None,
+            | Self::SwitchDisarmProposed(_)
+            | Self::SchedulePut(_)
+            | Self::ScheduleRemoved { .. } => None,
         }
     }
 }
@@ -263,7 +285,9 @@ pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
         | GovernanceChange::WebhookRemoved { .. }
         | GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
-        | GovernanceChange::RolloutSet { .. } => false,
+        | GovernanceChange::RolloutSet { .. }
+        | GovernanceChange::SchedulePut(_)
+        | GovernanceChange::ScheduleRemoved { .. } => false,
         // Which version of a tool is served, and whether any is, changes what the gate says of it.
         GovernanceChange::ExecutorRegistered(executor) => executor.serves(&target.tool_id),
         GovernanceChange::ExecutorRetired { .. } => true,

@@ -95,6 +95,7 @@ impl FromStr for Cron {
         if expression.len() > CRON_BYTES_MAX {
             return Err(CronError::TooLong);
         }
+        let expression = alias(expression).unwrap_or(expression);
         let fields: Vec<&str> = expression.split([' ', '\t']).filter(|field| !field.is_empty()).collect();
         let [minute, hour, day, month, weekday] = fields[..] else { return Err(CronError::FieldCount(fields.len())) };
         let mut weekdays = Field::WEEKDAY.parse(weekday)?;
@@ -109,6 +110,18 @@ impl FromStr for Cron {
             either_day: !day.starts_with('*') && !weekday.starts_with('*'),
             wildcard: minute.starts_with('*') || hour.starts_with('*'),
         })
+    }
+}
+
+/// What a name such as `@daily` stands for. `@reboot` names no instant, and is none.
+fn alias(expression: &str) -> Option<&'static str> {
+    match expression.trim().to_ascii_lowercase().as_str() {
+        "@hourly" => Some("0 * * * *"),
+        "@daily" | "@midnight" => Some("0 0 * * *"),
+        "@weekly" => Some("0 0 * * 0"),
+        "@monthly" => Some("0 0 1 * *"),
+        "@yearly" | "@annually" => Some("0 0 1 1 *"),
+        _ => None,
     }
 }
 
@@ -199,6 +212,30 @@ impl Cron {
             date = self.following(date)?;
         }
         best.map(|(at, _)| UnixMs(at.as_millisecond()))
+    }
+
+    /// Every instant after `after` (exclusive) and up to `until` (inclusive) at which the job fires, in order: what
+    /// [`next_after`](Self::next_after) gives one at a time, each day looked at once. The caller bounds the stretch.
+    pub fn between(&self, zone: &Zone, after: UnixMs, until: UnixMs) -> Vec<UnixMs> {
+        self.stretch(zone, after, until).unwrap_or_default()
+    }
+
+    fn stretch(&self, zone: &Zone, after: UnixMs, until: UnixMs) -> Option<Vec<UnixMs>> {
+        let (from, to) = (Timestamp::from_millisecond(after.0).ok()?, Timestamp::from_millisecond(until.0).ok()?);
+        let mut date = zone.0.to_datetime(from).date().yesterday().ok()?;
+        // The days after too: a correction may repeat a whole day.
+        let last = zone.0.to_datetime(to).date().tomorrow().ok()?.tomorrow().ok()?;
+        let mut found = Vec::new();
+        while date <= last {
+            if self.fits(date) {
+                let instants = self.times(date).flat_map(|time| self.instants(&zone.0, time));
+                found.extend(instants.filter(|at| *at > from && *at <= to).map(|at| UnixMs(at.as_millisecond())));
+            }
+            date = self.following(date)?;
+        }
+        found.sort_unstable();
+        found.dedup();
+        Some(found)
     }
 
     /// The next date worth a look: months that do not fit are passed over whole.

@@ -3,10 +3,11 @@
 //! A pipeline is no program. It is a [`PipelineSpec`] and a function that makes a [`Plan`](crate::run::plan::Plan) of it;
 //! the runtime walks that plan exactly as it walks any other, so a pipeline can do nothing that a submitted plan could not.
 //!
-//! Deliberately absent: schedules and tenant variants, which need a store and a clock; what a schedule's expression means is
-//! here ([`cron`]).
+//! When pipelines are fired is here too: what an expression means ([`cron`]) and what a schedule is due ([`schedule`]).
+//! Deliberately absent: tenant variants.
 
 pub mod cron;
+pub mod schedule;
 pub mod weekly_briefing;
 
 use crate::ids::{AgentId, PipelineId, StageId, ToolId};

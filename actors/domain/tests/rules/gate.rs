@@ -570,6 +570,8 @@ proptest! {
             | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::WebhookPut(_)
             | GovernanceChange::WebhookRemoved { .. }
+            | GovernanceChange::SchedulePut(_)
+            | GovernanceChange::ScheduleRemoved { .. }
             | GovernanceChange::BudgetOpened(_)
             | GovernanceChange::AgentPublished(_)
             | GovernanceChange::AgentMoved(_)

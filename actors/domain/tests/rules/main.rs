@@ -28,6 +28,8 @@ mod rehearsals;
 mod rollouts;
 mod run_scopes;
 mod schedules;
+mod schedules_due;
+mod schedules_put;
 mod scrubbing;
 mod switching;
 mod throttles;

@@ -342,7 +342,7 @@ fn what_is_no_expression_is_refused() {
         " ",
         "* * * *",
         "* * * * * *",
-        "@daily",
+        "@reboot",
         "* 24 * * *",
         "60 * * * *",
         "* * 0 * *",

@@ -28,6 +28,7 @@ mod leases;
 mod maintenance;
 mod races;
 mod runs;
+mod schedules;
 mod sweeps;
 mod values;
 mod webhooks;
@@ -49,6 +50,7 @@ pub use leases::*;
 pub use maintenance::*;
 pub use races::*;
 pub use runs::*;
+pub use schedules::*;
 pub use sweeps::*;
 pub use values::*;
 pub use webhooks::*;
@@ -169,6 +171,12 @@ macro_rules! store_conformance {
             what_arrived_or_was_given_up_is_sent_again_when_asked,
             a_warning_of_a_budget_is_told_once_in_a_window,
             old_deliveries_are_forgotten_and_those_that_wait_for_ever_given_up,
+            of_several_that_move_a_schedule_on_at_once_exactly_one_does,
+            a_due_fire_is_held_by_one_and_is_free_again_after_a_while,
+            a_started_fire_is_open_as_long_as_its_run_is_not_over,
+            what_waits_is_released_or_overtaken_with_the_advance,
+            an_act_lets_fires_begin_anew_but_not_those_that_have_their_run,
+            of_a_schedule_that_is_removed_nothing_begins_and_what_became_is_kept,
             outcomes_are_those_of_the_runs_that_are_over_each_once,
             what_is_said_of_a_run_is_kept_once_for_each_actor,
             what_works_unseen_is_in_nobodys_list,

@@ -37,6 +37,7 @@ use crate::keys::Keys;
 use crate::leases::Leases;
 use crate::maintenance::Maintenance;
 use crate::memory::ManualClock;
+use crate::schedules::Schedules;
 use crate::webhooks::Deliveries;
 
 /// An empty store behind its ports, and the clock it runs on.
@@ -51,6 +52,7 @@ pub struct Fixture {
     pub maintenance: Arc<dyn Maintenance>,
     pub keys: Arc<dyn Keys>,
     pub feedback: Arc<dyn Feedback>,
+    pub schedules: Arc<dyn Schedules>,
     pub clock: Arc<ManualClock>,
     _guard: Box<dyn Any + Send + Sync>,
 }
@@ -59,7 +61,17 @@ impl Fixture {
     /// A store on `clock`; `guard` is kept as long as the store, for instance its folder.
     pub fn over<S>(store: Arc<S>, clock: Arc<ManualClock>, guard: impl Any + Send + Sync) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Maintenance + Keys + Feedback,
+        S: Journal
+            + Directory
+            + Inbox
+            + Leases
+            + Governance
+            + Acts
+            + Deliveries
+            + Maintenance
+            + Keys
+            + Feedback
+            + Schedules,
     {
         Self {
             journal: store.clone(),
@@ -71,7 +83,8 @@ impl Fixture {
             deliveries: store.clone(),
             maintenance: store.clone(),
             keys: store.clone(),
-            feedback: store,
+            feedback: store.clone(),
+            schedules: store,
             clock,
             _guard: Box::new(guard),
         }

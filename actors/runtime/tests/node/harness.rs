@@ -101,6 +101,7 @@ impl World {
             deliveries: store.clone(),
             courier: Arc::new(NoCourier),
             feedback: store.clone(),
+            schedules: store.clone(),
             blobs: Arc::new(MemoryBlobs::default()),
             bus: Arc::new(DeadBus),
             tools: tools.clone(),

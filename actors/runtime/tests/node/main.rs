@@ -27,6 +27,7 @@ mod recovery_points;
 mod rehearsing;
 mod rollback;
 mod rollouts;
+mod schedules;
 mod sealed;
 mod secrets;
 mod submission;

@@ -24,6 +24,7 @@ mod rehearse;
 mod rollouts;
 mod rules;
 mod runs;
+mod schedules;
 mod serve;
 mod store;
 mod switches;
@@ -54,6 +55,7 @@ pub(crate) use profiles::ProfilesCommand;
 pub(crate) use rollouts::RolloutsCommand;
 pub(crate) use rules::{ApplyArgs, ExportArgs};
 pub(crate) use runs::RunsCommand;
+pub(crate) use schedules::SchedulesCommand;
 pub(crate) use serve::{ServeArgs, ToolsCommand};
 pub(crate) use store::{MigrateArgs, StoreCommand};
 pub(crate) use switches::SwitchesCommand;
@@ -106,6 +108,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Throttles(command) => throttles::run(server.governance().await?, command, out).await,
         Command::Apply(args) => rules::apply(server, args, out).await,
         Command::Export(args) => rules::export(server, args, out).await,
+        Command::Schedules(command) => schedules::run(server.schedules().await?, command, out).await,
         Command::Webhooks(command) => webhooks::run(server.webhooks().await?, command, out).await,
         Command::Audit(command) => audit::run(server.governance().await?, command, out).await,
         Command::Config(command) => config::run(command, out),

@@ -11,6 +11,7 @@ use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
 use signalbox_proto::v1::registry_service_client::RegistryServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
+use signalbox_proto::v1::schedule_service_client::ScheduleServiceClient;
 use signalbox_proto::v1::webhook_service_client::WebhookServiceClient;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
@@ -19,7 +20,7 @@ use uuid::Uuid;
 use crate::identity::Guarded;
 
 /// Calls that name nothing that could be another tenant's, or name what is the caller's own choice.
-const NAMES_NOTHING: [&str; 34] = [
+const NAMES_NOTHING: [&str; 36] = [
     "DashboardService.CountRuns",
     "DashboardService.GetModeCompliance",
     "DashboardService.GetSnapshot",
@@ -54,6 +55,8 @@ const NAMES_NOTHING: [&str; 34] = [
     "RunService.PreflightRun",
     // Two tenants may choose the same id (OVL-014).
     "RunService.SubmitRun",
+    "ScheduleService.ListSchedules",
+    "ScheduleService.PutSchedule",
     "WebhookService.ListWebhooks",
     "WebhookService.PutWebhook",
 ];
@@ -81,6 +84,7 @@ struct Ids {
     throttle: &'static str,
     agent: &'static str,
     rollout: &'static str,
+    schedule: &'static str,
 }
 
 struct Stranger {
@@ -88,6 +92,7 @@ struct Stranger {
     governance: GovernanceServiceClient<Channel>,
     identities: IdentityServiceClient<Channel>,
     webhooks: WebhookServiceClient<Channel>,
+    schedules: ScheduleServiceClient<Channel>,
     registry: RegistryServiceClient<Channel>,
     feedback: FeedbackServiceClient<Channel>,
     token: String,
@@ -100,9 +105,11 @@ impl Stranger {
         let (runs, governance) =
             (RunServiceClient::new(channel.clone()), GovernanceServiceClient::new(channel.clone()));
         let webhooks = WebhookServiceClient::new(channel.clone());
+        let schedules = ScheduleServiceClient::new(channel.clone());
         let (registry, feedback) =
             (RegistryServiceClient::new(channel.clone()), FeedbackServiceClient::new(channel.clone()));
-        Self { runs, governance, identities: IdentityServiceClient::new(channel), webhooks, registry, feedback, token }
+        let identities = IdentityServiceClient::new(channel);
+        Self { runs, governance, identities, webhooks, schedules, registry, feedback, token }
     }
 
     fn ask<T>(&self, message: T) -> Request<T> {
@@ -227,6 +234,7 @@ impl Stranger {
         let get = self.ask(v1::GetThrottleRequest { bucket_id: ids.throttle.into() });
         note("GovernanceService.GetThrottle", self.governance.get_throttle(get).await.err());
         self.hears_of_agents(ids, &run_id, &mut note).await;
+        self.hears_of_schedules(ids, &mut note).await;
         let webhook_id = ids.webhook.to_owned();
         let get = self.ask(v1::GetWebhookRequest { webhook_id: webhook_id.clone() });
         note("WebhookService.GetWebhook", self.webhooks.get_webhook(get).await.err());
@@ -248,6 +256,35 @@ impl Stranger {
         let revoke = self.ask(v1::RevokeApiKeyRequest { key_id: ids.key.to_string() });
         note("IdentityService.RevokeApiKey", self.identities.revoke_api_key(revoke).await.err());
         heard
+    }
+
+    async fn hears_of_schedules(&mut self, ids: Ids, note: &mut impl FnMut(&str, Option<Status>)) {
+        let id = || ids.schedule.to_owned();
+        let get = self.ask(v1::GetScheduleRequest { schedule_id: id() });
+        note("ScheduleService.GetSchedule", self.schedules.get_schedule(get).await.err());
+        let preview = self.ask(v1::PreviewScheduleRequest { schedule_id: id(), count: 3, after_unix_ms: 0 });
+        note("ScheduleService.PreviewSchedule", self.schedules.preview_schedule(preview).await.err());
+        let list = self.ask(v1::ListFiresRequest { schedule_id: id(), state: String::new(), limit: 5 });
+        note("ScheduleService.ListFires", self.schedules.list_fires(list).await.err());
+        for (reason, expected_revision, said) in [("x", 0, true), ("", 0, false), ("x", 7, true)] {
+            let (schedule_id, why) = (id(), reason.to_owned());
+            let pause = v1::PauseScheduleRequest { schedule_id, paused: said, reason: why, expected_revision };
+            note("ScheduleService.PauseSchedule", self.schedules.pause_schedule(self.ask(pause)).await.err());
+            let (schedule_id, why) = (id(), reason.to_owned());
+            let remove = v1::RemoveScheduleRequest { schedule_id, reason: why, expected_revision, dry_run: said };
+            note("ScheduleService.RemoveSchedule", self.schedules.remove_schedule(self.ask(remove)).await.err());
+            let backfill = v1::BackfillScheduleRequest {
+                schedule_id: id(),
+                from_unix_ms: 1,
+                to_unix_ms: 2,
+                at_once: said,
+                reason: reason.to_owned(),
+                dry_run: said,
+            };
+            note("ScheduleService.BackfillSchedule", self.schedules.backfill_schedule(self.ask(backfill)).await.err());
+            let redrive = v1::RedriveFireRequest { schedule_id: id(), at_unix_ms: 1, reason: reason.to_owned() };
+            note("ScheduleService.RedriveFire", self.schedules.redrive_fire(self.ask(redrive)).await.err());
+        }
     }
 
     async fn hears_of_agents(&mut self, ids: Ids, run_id: &str, note: &mut impl FnMut(&str, Option<Status>)) {
@@ -327,6 +364,7 @@ fn told(status: &Status, ids: Ids) -> (tonic::Code, String, String, Vec<String>)
         ids.throttle.into(),
         ids.agent.into(),
         ids.rollout.into(),
+        ids.schedule.into(),
     ];
     let without = |text: &str| known.iter().fold(text.to_owned(), |text, id| text.replace(id.as_str(), "ID"));
     // An id is as long as any other, so lengths inside the details are the same.
@@ -384,6 +422,15 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
             ..Default::default()
         };
         root.webhooks.put_webhook(root.ask(put)).await.unwrap();
+        let fired = json!({"rootAgentId": "ref.drafting", "plan": [{"stepId": "w", "kind": "wait", "seconds": 1}]});
+        let put = v1::PutScheduleRequest {
+            schedule_id: "schedule-that-is".into(),
+            fires: Some(v1::put_schedule_request::Fires::SubmissionJson(fired.to_string().into_bytes().into())),
+            timing: Some(v1::put_schedule_request::Timing::Cron("0 0 1 1 *".into())),
+            reason: "x".into(),
+            ..Default::default()
+        };
+        root.schedules.put_schedule(root.ask(put)).await.unwrap();
         let grant = json!({"grantId": "grant-that-is", "scope": "per-tenant", "scopeKey": "acme", "toolId": "memory.write",
             "toolRange": "^1.0.0"});
         let issue = v1::IssueGrantRequest {
@@ -430,6 +477,7 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
         throttle: "throttle-that-is",
         agent: "acme.writer-is",
         rollout: "rollout-that-is",
+        schedule: "schedule-that-is",
     };
     let none = Ids {
         run: Uuid::new_v4(),
@@ -442,6 +490,7 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
         throttle: "throttle-nowhere",
         agent: "acme.nobody-is",
         rollout: "rollout-nowhere",
+        schedule: "schedule-nowhere",
     };
     let before = guarded.as_holder(&olga, &format!("runs get {run}")).json()["lastSeq"].clone();
 

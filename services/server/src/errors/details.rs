@@ -10,6 +10,9 @@ use signalbox_domain::governance::granting::GrantDenial;
 use signalbox_domain::governance::kill_switch::SwitchError;
 use signalbox_domain::governance::switching::SwitchDenial;
 use signalbox_domain::governance::throttling::ThrottleDenial;
+use signalbox_domain::pipeline::cron::CronError;
+use signalbox_domain::pipeline::schedule::timing::TimingError;
+use signalbox_domain::pipeline::schedule::{ScheduleDenial, TriggerDenial};
 use signalbox_domain::registry::{EntryError, ExecutorDenial, LifecycleDenial, RegistryDenial};
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::submission::SubmissionError;
@@ -47,6 +50,7 @@ impl From<ApiError> for Refusal {
             ApiError::Grant(denial) => grant_details(refusal, &denial),
             ApiError::Throttle(denial) => throttle_details(refusal, &denial),
             ApiError::Webhook(denial) => webhook_details(refusal, &denial),
+            ApiError::Schedule(denial) => schedule_details(refusal, &denial),
             ApiError::Registry(denial) => registry_details(refusal, denial),
             ApiError::Executor(denial) => executor_details(refusal, denial),
             ApiError::Rollout(denial) => rollout_details(refusal, &denial),
@@ -194,6 +198,31 @@ fn webhook_details(refusal: Refusal, denial: &WebhookDenial) -> Refusal {
             refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
         }
         WebhookDenial::NotAuthorized(_) | WebhookDenial::TooMany(_) => refusal,
+    }
+}
+
+fn schedule_details(refusal: Refusal, denial: &ScheduleDenial) -> Refusal {
+    match denial {
+        ScheduleDenial::Timing(TimingError::Cron(CronError::UnknownZone(_))) => refusal.with(DETAIL_FIELD, "timezone"),
+        ScheduleDenial::Timing(TimingError::BadInterval) => refusal.with(DETAIL_FIELD, "interval_seconds"),
+        ScheduleDenial::Timing(TimingError::BadTimeOfDay) => refusal.with(DETAIL_FIELD, "weekly"),
+        ScheduleDenial::Timing(TimingError::Cron(_)) => refusal.with(DETAIL_FIELD, "cron"),
+        ScheduleDenial::NeverFires => refusal.with(DETAIL_FIELD, "timing"),
+        ScheduleDenial::EndsBeforeStart => refusal.with(DETAIL_FIELD, "end_at_unix_ms"),
+        ScheduleDenial::BadBound(field, _) => refusal.with(DETAIL_FIELD, *field),
+        ScheduleDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
+        ScheduleDenial::BadBackfill(_) => refusal.with(DETAIL_FIELD, "from_unix_ms"),
+        ScheduleDenial::Trigger(TriggerDenial::NoSuchPipeline(id, _)) => refusal.with("pipelineId", id.as_str()),
+        ScheduleDenial::Trigger(TriggerDenial::BadInput(_)) => refusal.with(DETAIL_FIELD, "pipeline.input_json"),
+        ScheduleDenial::Trigger(
+            TriggerDenial::Submission(_) | TriggerDenial::HoldsSecret | TriggerDenial::TooLarge(_),
+        ) => refusal.with(DETAIL_FIELD, "fires"),
+        ScheduleDenial::NoSuchSchedule(id) => refusal.with("scheduleId", id.as_str()),
+        ScheduleDenial::Exists(id) | ScheduleDenial::NoDeadLetter(id) => refusal.with("scheduleId", id.as_str()),
+        ScheduleDenial::StaleRevision { expected, actual } => {
+            refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
+        }
+        ScheduleDenial::NotAuthorized(_) | ScheduleDenial::TooMany(_) => refusal,
     }
 }
 

@@ -15,11 +15,15 @@ use signalbox_domain::governance::throttle::{BucketError, KeyKind};
 use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::{
-    AgentId, ApprovalId, BranchId, BucketId, GoldSetEntryId, GoldSetId, GrantId, RolloutId, RunId, ToolId, WebhookId,
+    AgentId, ApprovalId, BranchId, BucketId, GoldSetEntryId, GoldSetId, GrantId, PipelineId, RolloutId, RunId,
+    ScheduleId, ToolId, WebhookId,
 };
 use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::mode::OverrideRejected;
+use signalbox_domain::pipeline::cron::CronError;
+use signalbox_domain::pipeline::schedule::timing::TimingError;
+use signalbox_domain::pipeline::schedule::{ScheduleDenial, TriggerDenial};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::registry::{
     AgentLifecycle, AgentRegistryCode, AgentRegistryValidationError, ExecutorDenial, RegistryDenial,
@@ -143,6 +147,28 @@ fn errors() -> Vec<ApiError> {
         ApiError::Throttle(ThrottleDenial::Exists(BucketId::new("t").unwrap())),
         ApiError::Throttle(ThrottleDenial::IdTaken(BucketId::new("t").unwrap())),
         ApiError::Throttle(ThrottleDenial::TooMany),
+        ApiError::Schedule(ScheduleDenial::Timing(TimingError::Cron(CronError::TooLong))),
+        ApiError::Schedule(ScheduleDenial::Timing(TimingError::Cron(CronError::UnknownZone("Local".to_owned())))),
+        ApiError::Schedule(ScheduleDenial::Timing(TimingError::BadInterval)),
+        ApiError::Schedule(ScheduleDenial::Timing(TimingError::BadTimeOfDay)),
+        ApiError::Schedule(ScheduleDenial::NeverFires),
+        ApiError::Schedule(ScheduleDenial::EndsBeforeStart),
+        ApiError::Schedule(ScheduleDenial::BadBound("jitterSeconds", "at most 3600")),
+        ApiError::Schedule(ScheduleDenial::BadReason),
+        ApiError::Schedule(ScheduleDenial::BadBackfill("too long".to_owned())),
+        ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::BadInput("no".to_owned()))),
+        ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::NoSuchPipeline(
+            PipelineId::new("no.such").unwrap(),
+            "1.0.0".to_owned(),
+        ))),
+        ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::HoldsSecret)),
+        ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::TooLarge(70_000))),
+        ApiError::Schedule(ScheduleDenial::NotAuthorized("no".to_owned())),
+        ApiError::Schedule(ScheduleDenial::NoSuchSchedule("s".to_owned())),
+        ApiError::Schedule(ScheduleDenial::NoDeadLetter(ScheduleId::new("s").unwrap())),
+        ApiError::Schedule(ScheduleDenial::Exists(ScheduleId::new("s").unwrap())),
+        ApiError::Schedule(ScheduleDenial::StaleRevision { expected: 1, actual: 2 }),
+        ApiError::Schedule(ScheduleDenial::TooMany(100)),
         ApiError::Webhook(WebhookDenial::Url(WebhookUrlError::TooLong(3_000))),
         ApiError::Webhook(WebhookDenial::Url(WebhookUrlError::Fragment)),
         ApiError::Webhook(WebhookDenial::Url(WebhookUrlError::Port(22))),
@@ -254,6 +280,7 @@ fn errors() -> Vec<ApiError> {
             | ApiError::Grant(_)
             | ApiError::Throttle(_)
             | ApiError::Webhook(_)
+            | ApiError::Schedule(_)
             | ApiError::Rollout(_)
             | ApiError::Feedback(_)
             | ApiError::Gold(_)

@@ -2,18 +2,21 @@
 
 use prost::Message as _;
 use signalbox_domain::dashboard::{DashboardCursor, DashboardFilter};
+use signalbox_domain::governance::change::GovernanceState;
+use signalbox_domain::identity::Actor;
 use signalbox_domain::ids::TenantId;
+use signalbox_domain::pipeline::schedule::{Putting, managing, next_fire_for};
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::{UnixMicros, UnixMs};
 use signalbox_proto::v1::{self, control_run_request::Control};
 use signalbox_tests::fuzz::{Target, drive_over};
 use uuid::Uuid;
 
-use crate::api::Whose;
+use crate::api::{ApiError, Caller, Whose};
 use crate::errors::Refusal;
 use crate::governing::{read, throttles};
 use crate::listing::Listing;
-use crate::{page, validate, webhooks};
+use crate::{page, schedules, validate, webhooks};
 
 /// What a token of a list of running runs depends on.
 fn running() -> String {
@@ -242,5 +245,50 @@ fn a_webhook_of_any_bytes_is_a_wish_or_refused() {
     drive_over(
         Target { name: "put-webhook-request", run, weight: 1 },
         seeds.map(|url| request(url).encode_to_vec()).into(),
+    );
+}
+
+#[test]
+fn a_schedule_of_any_bytes_is_decided_or_refused() {
+    fn run(bytes: &[u8]) {
+        let Ok(request) = v1::PutScheduleRequest::decode(bytes) else { return };
+        match schedules::wish(request) {
+            Err(refusal) => tellable(&refusal),
+            Ok(wish) => {
+                let caller = Caller {
+                    tenant_id: TenantId::new("acme").unwrap(),
+                    actor: Actor::system(),
+                    scopes: Vec::new(),
+                    surface: "api",
+                };
+                let (state, now) = (GovernanceState::default(), UnixMs(1_800_000_000_000));
+                match managing::put(wish, &caller, &state, 0, now) {
+                    Err(denial) => tellable(&ApiError::from(denial).into()),
+                    Ok(Putting::Put(schedule) | Putting::Unchanged(schedule)) => {
+                        assert!(next_fire_for(&schedule, now).is_none_or(|next| next > now));
+                    }
+                }
+            }
+        }
+    }
+    use v1::put_schedule_request::{Fires, Timing};
+    let request = |timing: Timing| v1::PutScheduleRequest {
+        schedule_id: "s".into(),
+        fires: Some(Fires::SubmissionJson(
+            br#"{"rootAgentId":"ref.drafting","plan":[{"stepId":"w","kind":"wait","seconds":1}]}"#.to_vec().into(),
+        )),
+        timing: Some(timing),
+        timezone: "Europe/Berlin".into(),
+        reason: "x".into(),
+        ..Default::default()
+    };
+    let seeds = [
+        request(Timing::Cron("30 2 29 2 MON".into())),
+        request(Timing::IntervalSeconds(u64::MAX)),
+        request(Timing::Weekly(v1::WeeklyTiming { weekday: "mon".into(), hour: 25, minute: 60 })),
+    ];
+    drive_over(
+        Target { name: "put-schedule-request", run, weight: 1 },
+        seeds.map(|request| request.encode_to_vec()).into(),
     );
 }

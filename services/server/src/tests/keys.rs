@@ -227,6 +227,7 @@ async fn an_open_watch_ends_when_its_key_is_taken_back() {
         api: node,
         governance: Arc::new(FakeGovernance::default()),
         webhooks: Arc::new(FakeGovernance::default()),
+        schedules: Arc::new(FakeGovernance::default()),
         feedback: Arc::new(FakeFeedback),
         registry: Arc::new(FakeGovernance::default()),
         identity: world.identity.clone(),

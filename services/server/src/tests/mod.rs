@@ -98,6 +98,7 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
         api: node.clone(),
         governance: governance.clone(),
         webhooks: governance.clone(),
+        schedules: governance.clone(),
         registry: governance.clone(),
         feedback: Arc::new(FakeFeedback),
         identity: Arc::new(Claims),

@@ -19,7 +19,7 @@ use super::errors::{Problem, failed};
 use super::feedback::put_gold;
 use super::governance::{put_budget, retire_budget, write_change};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
-use super::{PostgresStore, Shared, webhooks};
+use super::{PostgresStore, Shared, schedules, webhooks};
 use crate::acts::{audit_event, audit_head, ended_window, left, named_run, over};
 use crate::rows::{count, int};
 
@@ -168,6 +168,10 @@ async fn do_act(conn: &mut PgConnection, shared: &Shared, act: &Act) -> Result<A
         }
         Effect::PutGoldSetEntry(entry) => {
             put_gold(conn, entry).await?;
+            None
+        }
+        Effect::PutFires(fires) => {
+            schedules::put_fires(conn, fires, now.ms()).await?;
             None
         }
     };

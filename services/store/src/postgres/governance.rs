@@ -17,7 +17,7 @@ use sqlx::PgConnection;
 use super::errors::{Problem, failed};
 use super::store_clock::server_now;
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
-use super::{PostgresStore, Shared, sweeps, webhooks};
+use super::{PostgresStore, Shared, schedules, sweeps, webhooks};
 use crate::cells::Cells as _;
 use crate::governance::{BUDGETS_ACTOR, Putting, epoch_changes, incarnation_and_epoch, rolled, unreadable_meter};
 use crate::rows::int;
@@ -163,6 +163,7 @@ pub(super) async fn write_change(
         .map_err(failed("write a governance change"))?;
     sweeps::follow(conn, &change, epoch).await?;
     webhooks::follow(conn, &change).await?;
+    schedules::follow(conn, &change).await?;
     Ok(EpochChange { epoch: u64::try_from(epoch).unwrap_or_default(), at_unix_ms, change })
 }
 

@@ -24,6 +24,7 @@ mod leases;
 mod maintenance;
 mod nodes;
 mod open;
+mod schedules;
 mod store_clock;
 mod sweeps;
 mod transaction;

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::feedback::put_gold;
 use super::governance::{put_budget, retire_budget, write_change};
 use super::rows::{blob, failed};
-use super::{SqliteStore, webhooks};
+use super::{SqliteStore, schedules, webhooks};
 use crate::acts::{audit_event, audit_head, ended_window, left, named_run, over};
 use crate::governance::incarnation_and_epoch;
 use crate::rows::{count, int};
@@ -141,6 +141,10 @@ async fn do_act(conn: &mut SqliteConnection, act: &Act, now: UnixMicros) -> Resu
         }
         Effect::PutGoldSetEntry(entry) => {
             put_gold(conn, entry).await?;
+            None
+        }
+        Effect::PutFires(fires) => {
+            schedules::put_fires(conn, fires, now.ms()).await?;
             None
         }
     };

@@ -12,7 +12,7 @@ use signalbox_ports::journal::StoreError;
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 
 use super::rows::failed;
-use super::{SqliteStore, append, sweeps, webhooks};
+use super::{SqliteStore, append, schedules, sweeps, webhooks};
 use crate::governance::{BUDGETS_ACTOR, Putting, epoch_changes, incarnation_and_epoch, rolled};
 use crate::rows::int;
 
@@ -96,6 +96,7 @@ pub(super) async fn write_change(
         .map_err(failed("write a governance change"))?;
     sweeps::follow(conn, &change, epoch).await?;
     webhooks::follow(conn, &change).await?;
+    schedules::follow(conn, &change).await?;
     Ok(EpochChange { epoch: u64::try_from(epoch).unwrap_or_default(), at_unix_ms, change })
 }
 

@@ -21,6 +21,7 @@ mod nodes;
 mod open;
 mod probe;
 mod rows;
+mod schedules;
 mod sweeps;
 mod tree;
 mod webhooks;

@@ -44,7 +44,9 @@ pub(super) async fn follow(
         | GovernanceChange::BudgetOpened(_)
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::WebhookPut(_)
-        | GovernanceChange::WebhookRemoved { .. } => return Ok(()),
+        | GovernanceChange::WebhookRemoved { .. }
+        | GovernanceChange::SchedulePut(_)
+        | GovernanceChange::ScheduleRemoved { .. } => return Ok(()),
         GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
         | GovernanceChange::ExecutorRegistered(_)

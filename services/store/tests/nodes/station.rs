@@ -30,6 +30,7 @@ use signalbox_ports::inbox::Inbox;
 use signalbox_ports::journal::Journal;
 use signalbox_ports::leases::Leases;
 use signalbox_ports::memory::{FakeSeal, FakeTools, MemoryBlobs, MemorySecrets};
+use signalbox_ports::schedules::Schedules;
 use signalbox_ports::webhooks::{Deliveries, NoCourier};
 use signalbox_runtime::{ApiError, Caller, Node, NodeConfig, NodeHandle, Ports};
 use signalbox_store::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
@@ -75,7 +76,7 @@ impl Station {
     /// A node on any store.
     pub(crate) async fn over<S>(store: Arc<S>, blobs: Arc<dyn Blobs>, tools: Arc<FakeTools>) -> Self
     where
-        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Feedback,
+        S: Journal + Directory + Inbox + Leases + Governance + Acts + Deliveries + Feedback + Schedules,
     {
         let ports = Ports {
             journal: store.clone(),
@@ -86,7 +87,8 @@ impl Station {
             acts: store.clone(),
             deliveries: store.clone(),
             courier: Arc::new(NoCourier),
-            feedback: store,
+            feedback: store.clone(),
+            schedules: store,
             blobs,
             bus: Arc::new(DeadBus),
             tools: tools.clone(),

@@ -52,6 +52,10 @@ impl Acts for MemoryStore {
                 next.put_gold(*entry)?;
                 None
             }
+            Effect::PutFires(fires) => {
+                next.put_fires(&fires, now.ms());
+                None
+            }
         };
         let event = record(&head, &act, now, next.epoch())?;
         next.tell(told_of_act(&event), event.at.ms());

@@ -77,6 +77,7 @@ impl State {
         let change = EpochChange { epoch: self.epoch() + 1, at_unix_ms, change };
         self.follow(&change.change);
         self.follow_webhooks(&change.change);
+        self.follow_schedule(&change.change);
         self.changes.push(change.clone());
         change
     }

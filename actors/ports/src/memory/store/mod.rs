@@ -9,6 +9,7 @@ mod journal;
 mod keys;
 mod leases;
 mod maintenance;
+mod schedules;
 mod sweeps;
 mod webhooks;
 
@@ -35,6 +36,7 @@ use crate::clock::{BootInstant, Clock};
 use crate::feedback::GoldSetEntryOf;
 use crate::inbox::InboxCommand;
 use crate::journal::StoreError;
+use crate::schedules::{Fire, ScheduleKey};
 use crate::webhooks::Delivery;
 
 /// Everything a store held at one moment.
@@ -72,6 +74,9 @@ struct State {
     keys: BTreeMap<KeyId, ApiKey>,
     feedback: Vec<RunFeedback>,
     gold: Vec<GoldSetEntryOf>,
+    /// How far each schedule has been dealt with: the version of its record, and the last slot.
+    schedules: BTreeMap<ScheduleKey, (u64, Option<UnixMs>)>,
+    fires: Vec<Fire>,
 }
 
 #[derive(Clone)]
@@ -145,6 +150,8 @@ impl MemoryStore {
             keys: BTreeMap::new(),
             feedback: Vec::new(),
             gold: Vec::new(),
+            schedules: BTreeMap::new(),
+            fires: Vec::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), clock, failing: Arc::default(), loses_answer: Arc::default() }
     }

@@ -30,6 +30,8 @@ impl State {
             | GovernanceChange::SwitchDisarmProposed(_)
             | GovernanceChange::WebhookPut(_)
             | GovernanceChange::WebhookRemoved { .. }
+            | GovernanceChange::SchedulePut(_)
+            | GovernanceChange::ScheduleRemoved { .. }
             | GovernanceChange::AgentPublished(_)
             | GovernanceChange::AgentMoved(_)
             | GovernanceChange::ExecutorRegistered(_)

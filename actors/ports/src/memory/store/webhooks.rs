@@ -174,7 +174,9 @@ impl State {
             | GovernanceChange::ThrottleSet(_)
             | GovernanceChange::ThrottleRemoved { .. }
             | GovernanceChange::BudgetOpened(_)
-            | GovernanceChange::SwitchDisarmProposed(_) => {}
+            | GovernanceChange::SwitchDisarmProposed(_)
+            | GovernanceChange::SchedulePut(_)
+            | GovernanceChange::ScheduleRemoved { .. } => {}
         }
     }
 

@@ -77,6 +77,8 @@ impl Authority {
             | GovernanceChange::SwitchDisarmProposed(_)
             | GovernanceChange::WebhookPut(_)
             | GovernanceChange::WebhookRemoved { .. }
+            | GovernanceChange::SchedulePut(_)
+            | GovernanceChange::ScheduleRemoved { .. }
             | GovernanceChange::AgentPublished(_)
             | GovernanceChange::AgentMoved(_)
             | GovernanceChange::ExecutorRegistered(_)

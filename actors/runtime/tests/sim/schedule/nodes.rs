@@ -33,6 +33,7 @@ impl Schedule {
             deliveries: Arc::new(self.world.store.clone()),
             courier: Arc::new(NoCourier),
             feedback: Arc::new(self.world.store.clone()),
+            schedules: Arc::new(self.world.store.clone()),
             blobs: link,
             bus: Arc::new(SimBus::new(self.world.clone(), named("bus"))),
             tools: Arc::new(hands),
