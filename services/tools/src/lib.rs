@@ -11,6 +11,7 @@ mod guarded;
 pub mod limits;
 pub mod serve;
 pub mod server;
+pub mod sky;
 pub mod tool;
 pub mod webhook;
 

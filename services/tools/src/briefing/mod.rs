@@ -11,7 +11,7 @@
 
 mod action;
 mod advisory;
-mod block;
+pub(crate) mod block;
 mod bm25;
 mod claims;
 pub mod compose;
@@ -29,7 +29,7 @@ mod rank;
 mod read;
 pub mod related;
 pub mod render;
-mod safe;
+pub(crate) mod safe;
 mod select;
 mod severity;
 mod story;
