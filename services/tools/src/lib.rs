@@ -7,13 +7,20 @@
 pub mod briefing;
 pub mod bundled;
 pub mod client;
+mod editorial;
+mod folder;
 mod guarded;
 pub mod limits;
+mod material;
+mod modes;
+mod page;
 pub mod serve;
 pub mod server;
 pub mod sky;
+mod study;
 pub mod tool;
 pub mod webhook;
+mod week;
 
 #[cfg(test)]
 mod serve_tests;

@@ -2,9 +2,9 @@
 //!
 //! Pure: no clock, no host, no run id, so that the same sources always give the same bytes.
 
-mod html;
+pub(crate) mod html;
 mod json;
-mod markdown;
+pub(crate) mod markdown;
 
 use std::collections::BTreeMap;
 

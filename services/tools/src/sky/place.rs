@@ -20,9 +20,7 @@ fn nutation(jde: f64) -> f64 {
     let node = (125.044_52 - 1_934.136_261 * t).to_radians();
     let sun = (280.466_5 + 36_000.769_8 * t).to_radians();
     let moon = (218.316_5 + 481_267.881_3 * t).to_radians();
-    arcseconds(
-        -17.20 * node.sin() - 1.32 * (2.0 * sun).sin() - 0.23 * (2.0 * moon).sin() + 0.21 * (2.0 * node).sin(),
-    )
+    arcseconds(-17.20 * node.sin() - 1.32 * (2.0 * sun).sin() - 0.23 * (2.0 * moon).sin() + 0.21 * (2.0 * node).sin())
 }
 
 /// The Sun; distance in astronomical units.
@@ -52,8 +50,7 @@ pub(super) fn planet(planet: Planet, jde: f64) -> Spherical {
 }
 
 fn from_earth(planet: Planet, jde: f64) -> Spherical {
-    let (there, here) =
-        (heliocentric(planet, jde).to_vector(), heliocentric(Planet::Earth, jde).to_vector());
+    let (there, here) = (heliocentric(planet, jde).to_vector(), heliocentric(Planet::Earth, jde).to_vector());
     Spherical::of_vector([there[0] - here[0], there[1] - here[1], there[2] - here[2]])
 }
 

@@ -116,17 +116,10 @@ impl Terms {
 pub(super) fn heliocentric(planet: Planet, jde: f64) -> Spherical {
     let t = (jde - super::time::J2000) / 365_250.0;
     let sum = |terms: &[Term]| -> f64 {
-        terms
-            .iter()
-            .map(|term| term.amplitude * (term.phase + term.frequency * t).cos() * t.powi(term.power))
-            .sum()
+        terms.iter().map(|term| term.amplitude * (term.phase + term.frequency * t).cos() * t.powi(term.power)).sum()
     };
     let terms = planet.terms();
-    Spherical {
-        longitude: sum(&terms.longitude),
-        latitude: sum(&terms.latitude),
-        distance: sum(&terms.distance),
-    }
+    Spherical { longitude: sum(&terms.longitude), latitude: sum(&terms.latitude), distance: sum(&terms.distance) }
 }
 
 /// A term of the Moon: multiples of the four arguments, and one or two amplitudes.

@@ -19,8 +19,7 @@ pub(super) fn phases(low: f64, high: f64) -> Vec<Found> {
 
 /// Equinoxes and solstices between two Julian days.
 pub(super) fn seasons(low: f64, high: f64) -> Vec<Found> {
-    const KINDS: [Kind; 4] =
-        [Kind::MarchEquinox, Kind::JuneSolstice, Kind::SeptemberEquinox, Kind::DecemberSolstice];
+    const KINDS: [Kind; 4] = [Kind::MarchEquinox, Kind::JuneSolstice, Kind::SeptemberEquinox, Kind::DecemberSolstice];
     quarters(low, high, SEASON_STEP_DAYS, KINDS, |jde| sun(jde).longitude)
 }
 

@@ -1,0 +1,2 @@
+//! week
+pub(crate) mod tools;
