@@ -6,12 +6,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::briefing::persona::{self, Change};
+use crate::briefing::safe::{clean, cut};
 use crate::bundled::shared::{args, refusal};
 use crate::editorial::walk::rewrite;
 use crate::editorial::{self, tone};
 use crate::tool::Failure;
 use crate::{sky, study, week};
 use signalbox_domain::run::event::Evidence;
+
+/// Longest title that can be asked for, in bytes.
+const TITLE_BYTES_MAX: usize = 200;
 
 /// What a mode gives: the output, how well it is backed, and whether it is whole.
 pub(crate) type Given = Result<(Value, Option<Evidence>, bool), Failure>;
@@ -21,6 +25,16 @@ pub(crate) fn given(value: &impl serde::Serialize) -> Given {
     let value = serde_json::to_value(value)
         .map_err(|error| refusal("output-not-json", format!("the output is no JSON: {error}")))?;
     Ok((value, None, true))
+}
+
+/// A title that was asked for, fit to be shown.
+pub(crate) fn titled(title: Option<String>) -> Result<Option<String>, Failure> {
+    match title {
+        Some(title) if title.len() > TITLE_BYTES_MAX || title.trim().is_empty() => {
+            Err(refusal("args-invalid", format!("a title has 1 to {TITLE_BYTES_MAX} bytes")))
+        }
+        title => Ok(title.map(|title| clean(cut(&title, TITLE_BYTES_MAX)))),
+    }
 }
 
 /// The mode of a call and its other arguments; `None` if it names no mode.

@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 
 use crate::briefing::render::{html, markdown};
-use crate::briefing::safe::clean;
 
 /// A document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -224,11 +223,6 @@ fn entries_html(entries: &[Entry]) -> String {
     out
 }
 
-/// Words of a source for a page: one line, and no backtick without its partner.
-pub(crate) fn shown(text: &str) -> String {
-    clean(text)
-}
-
 /// `1 page`, `2 pages`.
 pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
@@ -246,7 +240,24 @@ mod tests {
         page.quote("> no [link](javascript:x)", "page 3");
         page.list(vec![Entry::led("<i>", "`code` | cell").linking("a.html").with(vec!["- under".to_owned()])]);
         page.table(&["a|b"], vec![vec!["c|d <".to_owned()]]);
-        insta::assert_snapshot!(page.markdown(), @r"");
+        insta::assert_snapshot!(page.markdown(), @r"
+        # A \<script\> & more
+
+        ## \# not \| a heading
+
+        1\. no list, \<b\>no\</b\> \*stars\*
+
+        > \> no \[link\](javascript\:x)
+        >
+        > — page 3
+
+        - [\<i\>](a.html) `code` \| cell
+           - \- under
+
+        | a\|b |
+        |---|
+        | c\|d \< |
+        ");
         let html = page.html();
         for forbidden in ["<script>", "<b>", "<i>", "javascript:x)\""] {
             assert!(!html.contains(forbidden), "{forbidden}");

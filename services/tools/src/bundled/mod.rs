@@ -4,7 +4,7 @@ mod file;
 mod memory;
 mod run_files;
 pub(crate) mod shared;
-mod source;
+pub(crate) mod source;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -23,6 +23,7 @@ use self::source::SourceFetch;
 use self::web::{SystemResolver, WebFetch, WebFetcher};
 use crate::server::ToolServer;
 use crate::tool::Tool;
+use crate::week::tools::CalendarRead;
 
 /// What the bundled tools need to know of their installation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,6 +47,7 @@ pub fn registry(config: BundledConfig) -> ToolServer {
         Arc::new(MemoryRead(Arc::clone(&memories))),
         Arc::new(MemoryWrite(memories)),
     ];
+    tools.push(Arc::new(CalendarRead));
     tools.extend(crate::briefing::tools(&config));
     ToolServer::new(tools)
 }

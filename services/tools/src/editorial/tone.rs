@@ -243,7 +243,7 @@ mod tests {
                 ("loaded-word", "regime"),
                 ("loaded-word", "slammed"),
                 ("hedge", "arguably"),
-                ("passive-attribution", "is said to"),
+                ("passive-attribution", "It is said"),
                 ("passive-attribution", "critics say"),
                 ("absolute", "never"),
                 ("exaggeration", "huge"),

@@ -25,6 +25,7 @@ pub(crate) mod tools;
 mod yearly;
 
 pub use event::{Event, Kind, Sky, SkyError, events};
+pub(crate) use event::{day, zone};
 
 /// First year that is worked out.
 pub const YEAR_MIN: i16 = 1900;

@@ -18,7 +18,7 @@ const USED_MAX: usize = 8;
 
 /// How sentences explain: "A neap tide is a …", "… is called a neap tide", "X means …".
 static EXPLAINS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    const TERM: &str = r"(?P<term>\p{L}[\p{L}\p{N}’'-]*(?: \p{L}[\p{L}\p{N}’'-]*){0,3})";
+    const TERM: &str = r"(?P<term>[^\W\d_][\w’'-]*(?: [^\W\d_][\w’'-]*){0,3})";
     [
         format!(r"^(?:An? |The )?{TERM} (?:is|are) (?:an?|the|any|one of|what|when|where|how|called|named)\b"),
         format!(r"^(?:An? |The )?{TERM},? (?:means|refers to|denotes|stands for|describes)\b"),

@@ -7,15 +7,11 @@ use signalbox_domain::run::event::Evidence;
 use super::model::{Course, Guide, Lesson, Material, Outline, Question, SECTIONS_MAX};
 use super::{course, guide, questions, read, render};
 use crate::briefing::model::{Document, Unusable};
-use crate::briefing::safe::{clean, cut};
 use crate::briefing::tools::{Nested, documents, evidence, flat};
 use crate::bundled::shared::{args, refusal};
 use crate::editorial::citations::{Citations, QuotesChanged, unchanged};
-use crate::modes::{Given, given};
+use crate::modes::{Given, given, titled};
 use crate::tool::Failure;
-
-/// Longest title that can be asked for, in bytes.
-const TITLE_BYTES_MAX: usize = 200;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -159,15 +155,6 @@ pub(crate) fn compose(mode: &str, asked: &Value) -> Option<Given> {
 
 fn checked(work: &Value, citations: &Citations) -> Result<(), Failure> {
     unchanged(&[work], citations).map_err(|error| refusal(QuotesChanged::CODE, error.to_string()))
-}
-
-fn titled(title: Option<String>) -> Result<Option<String>, Failure> {
-    match title {
-        Some(title) if title.len() > TITLE_BYTES_MAX || title.trim().is_empty() => {
-            Err(refusal("args-invalid", format!("a title has 1 to {TITLE_BYTES_MAX} bytes")))
-        }
-        title => Ok(title.map(|title| clean(cut(&title, TITLE_BYTES_MAX)))),
-    }
 }
 
 fn bounded(material: &Material) -> Result<(), Failure> {
