@@ -14,6 +14,8 @@ pub mod limits;
 mod material;
 mod modes;
 mod page;
+#[cfg(test)]
+mod pipelines;
 pub mod serve;
 pub mod server;
 pub mod sky;

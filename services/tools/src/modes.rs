@@ -45,6 +45,20 @@ fn split(asked: &Value) -> Option<(String, Value)> {
     Some((mode, rest))
 }
 
+/// Refuses a mode that nobody has.
+pub(crate) fn known(asked: &Value, modes: &[&str]) -> Result<(), Failure> {
+    match asked.get("mode").and_then(Value::as_str) {
+        Some(mode) if !modes.contains(&mode) => {
+            let mode = clean(cut(mode, 60));
+            Err(refusal(
+                "args-invalid",
+                format!("there is no mode `{mode}`; `docs/pipeline-tools.md` lists the modes of each tool"),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// `composition.suggest`.
 pub(crate) fn compose(asked: &Value) -> Option<Given> {
     let mode = asked.get("mode")?.as_str()?;

@@ -222,6 +222,7 @@ impl Tool for CompositionSuggest {
             if let Some(given) = modes::compose(&asked) {
                 return given;
             }
+            modes::known(&asked, &["draft", "render"])?;
             match args(&asked)? {
                 ComposeArgs::Draft { ground } => {
                     let draft = compose::draft(*ground);

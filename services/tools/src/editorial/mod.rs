@@ -7,8 +7,6 @@ pub(crate) mod citations;
 mod denials;
 mod inbox;
 mod story;
-#[cfg(test)]
-mod tests;
 pub(crate) mod tone;
 pub(crate) mod tools;
 pub(crate) mod walk;

@@ -6,6 +6,8 @@
 
 pub(crate) mod epub;
 pub(crate) mod pdf;
+#[cfg(test)]
+mod samples;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

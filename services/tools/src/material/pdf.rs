@@ -265,7 +265,7 @@ fn push_escaped(out: &mut String, text: &str) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A PDF of one font; each page is a list of size, height and text.

@@ -10,6 +10,4 @@ mod questions;
 mod read;
 mod render;
 mod terms;
-#[cfg(test)]
-mod tests;
 pub(crate) mod tools;

@@ -7,6 +7,4 @@ mod calendar;
 mod ics;
 mod recurrence;
 mod review;
-#[cfg(test)]
-mod tests;
 pub(crate) mod tools;
