@@ -131,7 +131,7 @@ pub(super) fn story(
         {
             counterclaims.push(Counterclaim {
                 kind: "figures-differ".to_owned(),
-                about: about(contradiction),
+                about: differing(contradiction),
                 claim: claim.clone(),
                 counter: counter.clone(),
             });
@@ -140,7 +140,7 @@ pub(super) fn story(
     for denial in &contradictions.denials {
         counterclaims.push(Counterclaim {
             kind: "denied".to_owned(),
-            about: "the same, with and without a not".to_owned(),
+            about: "one says it, the other denies it".to_owned(),
             claim: denial.says.clone(),
             counter: denial.denies.clone(),
         });
@@ -162,6 +162,15 @@ pub(super) fn story(
         sources: draft.sources,
         unusable: draft.unusable,
     }
+}
+
+/// `Brackenford: date, 2027-04-12 or 2027-05-03`.
+fn differing(contradiction: &Contradiction) -> String {
+    let values: Vec<&str> = contradiction.values.iter().take(4).map(|stated| stated.value.as_str()).collect();
+    let about = about(contradiction);
+    let mut letters = about.chars();
+    let about: String = letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect());
+    format!("{about}, {}", values.join(" or "))
 }
 
 /// Sentences of other sources that begin like an objection and speak of the same.
@@ -204,7 +213,8 @@ fn open(points: &[Point], counterclaims: &[Counterclaim], claims: &ClaimsReport)
         .filter(|one| one.kind != "contrast")
         .map(|one| format!("Which is right: {} or {}? ({})", one.claim.source, one.counter.source, one.about))
         .collect();
-    let answered: BTreeSet<&str> = counterclaims.iter().map(|one| one.claim.source.as_str()).collect();
+    let answered: BTreeSet<&str> =
+        counterclaims.iter().flat_map(|one| [one.claim.source.as_str(), one.counter.source.as_str()]).collect();
     for point in points.iter().filter(|point| !answered.contains(point.source.as_str())) {
         all.push(format!("No source speaks against “{}”. Who would, and were they asked?", point.headline));
     }

@@ -3,7 +3,7 @@
 //! It changes nothing. What it finds in words of a source is marked as quoted: a quote stays as it is, but an editor may
 //! want to choose another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -191,7 +191,12 @@ impl Tone {
 /// Reviews every text of a work.
 pub(crate) fn review(work: &Value) -> Tone {
     let mut tone = Tone { clear: true, ..Tone::default() };
+    // A quote that stands in two places is looked at once.
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
     for Prose { place, text, quoted } in prose(work) {
+        if !seen.insert(text) {
+            continue;
+        }
         for (rule, pattern) in PATTERNS.iter() {
             for found in pattern.find_iter(text) {
                 *tone.counts.entry(rule.code.to_owned()).or_default() += 1;

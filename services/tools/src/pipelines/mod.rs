@@ -55,7 +55,7 @@ async fn outcome(tool: &str, args: Value) -> ToolOutcome {
 
 async fn over(tool: &impl Tool, args: Value) -> ToolOutcome {
     let mut order = call(tool, args);
-    order.constraints.paths = Some(vec![samples("")]);
+    order.constraints.paths = Some(["material", "story", "week"].map(samples).into());
     run(tool, order).await
 }
 

@@ -65,7 +65,7 @@ pub(super) fn explain(event: &Event, length: Length, zone: &str) -> Explainer {
     Explainer { title: event.title.clone(), length, when, parts, event: event.clone() }
 }
 
-/// `12 August 2026, 17:46 UTC (19:46 in the zone Europe/Berlin)`.
+/// `12 August 2026, 17:46 UTC (19:46 in Europe/Berlin)`.
 pub(super) fn when(event: &Event, zone: &str) -> String {
     let utc = event.at.trim_end_matches('Z').replace('T', " ");
     let Some((day, time)) = utc.split_once(' ') else { return event.at.clone() };
@@ -74,9 +74,9 @@ pub(super) fn when(event: &Event, zone: &str) -> String {
         return stated;
     }
     match event.local.split_once(' ') {
-        Some((local_day, local_time)) if local_day == day => format!("{stated} ({local_time} in the zone {zone})"),
+        Some((local_day, local_time)) if local_day == day => format!("{stated} ({local_time} in {zone})"),
         Some((local_day, local_time)) => {
-            format!("{stated} ({local_time} on {} in the zone {zone})", long_day(local_day))
+            format!("{stated} ({local_time} on {} in {zone})", long_day(local_day))
         }
         None => stated,
     }
@@ -96,7 +96,7 @@ fn body(event: &Event, index: usize) -> &str {
 
 fn degrees(event: &Event) -> String {
     let value = event.degrees.unwrap_or(0.0);
-    if value == 1.0 { "1 degree".to_owned() } else { format!("{value} degrees") }
+    if value < 1.0 { format!("{value:.2} degrees") } else { format!("{value:.1} degrees") }
 }
 
 fn sentence(event: &Event, when: &str) -> String {
@@ -195,7 +195,8 @@ fn what(event: &Event) -> String {
             let moons = event.degrees.unwrap_or(0.0) / 0.52;
             let widths = match moons {
                 moons if moons < 0.95 => "less than the width of the Moon's disc".to_owned(),
-                moons => format!("about {:.0} {} of the Moon's disc", moons, if moons < 1.5 { "width" } else { "widths" }),
+                moons if moons < 1.5 => "about the width of the Moon's disc".to_owned(),
+                moons => format!("about {moons:.0} widths of the Moon's disc"),
             };
             format!("Seen from the Earth, {} and {} are {} apart, {widths}.", body(event, 0), body(event, 1), degrees(event))
         }
@@ -226,8 +227,8 @@ fn look(event: &Event) -> String {
         kind if kind.is_season() => "The moment itself cannot be seen. What can be seen is the Sun's path: note where on the \
                                      horizon it rises or sets, and compare in a few weeks."
             .to_owned(),
-        Kind::SolarEclipse => "Whether it is seen at all depends on the place: look up a local map. Never look at the Sun without a \
-                               certified filter, not even when most of it is covered."
+        Kind::SolarEclipse => "Whether it is seen at all depends on the place: look up a local map. Do not look at the Sun without a \
+                               certified filter, even when most of it is covered."
             .to_owned(),
         Kind::LunarEclipse => match form {
             "penumbral" => "It is seen wherever the Moon is above the horizon, but only as a faint shading that is easy to miss.".to_owned(),
@@ -247,6 +248,9 @@ fn look(event: &Event) -> String {
                 _ => " Its colour is a steady orange.",
             }
         ),
+        Kind::GreatestElongation if body(event, 0) == "Venus" => {
+            format!("Look {}: it is the brightest point there.", side.trim_start_matches("low "))
+        }
         Kind::GreatestElongation => format!("Look {side}, where the sky is clear down to the horizon."),
         Kind::Conjunction => format!(
             "Look for the pair in the {form} sky, on the days before and after as well: from one day to the next the two change \
@@ -262,7 +266,7 @@ fn look(event: &Event) -> String {
 const fn why(kind: Kind) -> &'static str {
     match kind {
         Kind::NewMoon | Kind::FirstQuarter | Kind::FullMoon | Kind::LastQuarter => {
-            "The Moon gives no light of its own. As it goes round the Earth we see more or less of the half that the Sun lights."
+            "The Moon gives no light of its own. As it goes round the Earth we see a larger or a smaller part of the half that the Sun lights."
         }
         Kind::MarchEquinox | Kind::JuneSolstice | Kind::SeptemberEquinox | Kind::DecemberSolstice => {
             "The Earth's axis leans by 23.4 degrees and keeps its direction all year. So each half of the Earth leans towards the Sun \

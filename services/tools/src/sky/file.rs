@@ -60,10 +60,9 @@ pub(super) fn events(short: &[Explainer], long: &[Explainer], pictures: &[Pictur
             page.text(part.text.clone());
         }
         if let Some(long) = long.iter().find(|long| long.event.id == one.event.id) {
-            for part in &long.parts {
-                page.heading(3, part.heading.clone());
-                page.text(part.text.clone());
-            }
+            let name = super::picture::plain_id(&one.event);
+            page.list(vec![Entry::led("More about it", String::new()).linking(format!("{name}.html"))]);
+            both(&mut files, &name, &long_page(long, pictures, check));
         }
     }
     page.note(MADE);
@@ -74,6 +73,21 @@ pub(super) fn events(short: &[Explainer], long: &[Explainer], pictures: &[Pictur
     let counts =
         json!({ "events": short.len(), "pictures": pictures.len(), "confirmed": check.map(|check| check.confirmed) });
     rendered(&title, counts, files)
+}
+
+/// The page of one event.
+fn long_page(long: &Explainer, pictures: &[Picture], check: Option<&Checked>) -> Page {
+    let mut page = Page::new(long.title.clone());
+    // The picture is a file of the folder already.
+    draw(&mut page, &mut Files::new(), pictures, &long.event);
+    for part in &long.parts {
+        page.heading(2, part.heading.clone());
+        page.text(part.text.clone());
+    }
+    page.list(vec![Entry::led("All events", String::new()).linking("index.html")]);
+    page.note(MADE);
+    checked(&mut page, check);
+    page
 }
 
 fn day(explainer: &Explainer) -> String {

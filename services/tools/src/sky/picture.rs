@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::event::{Event, Kind};
 use super::series::{Planet, heliocentric};
 use super::time;
+use crate::briefing::compose::listed;
 
 const INK: &str = "#e8e6df";
 const NIGHT: &str = "#12161c";
@@ -52,10 +53,13 @@ pub(super) fn draw(event: &Event) -> Picture {
     );
     svg.push_str(&inner);
     svg.push_str("</svg>\n");
-    // A handed-in event may claim any id; only a plain one names a file.
+    Picture { event: event.id.clone(), file: format!("{}.svg", plain_id(event)), shows, svg }
+}
+
+/// What the files of an event are called. A handed-in event may claim any id; only a plain one names a file.
+pub(super) fn plain_id(event: &Event) -> String {
     let plain = event.id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && event.id.len() <= 80;
-    let id = if plain && !event.id.is_empty() { event.id.clone() } else { event.kind.as_str().to_owned() };
-    Picture { event: event.id.clone(), file: format!("{id}.svg"), shows, svg }
+    if plain && !event.id.is_empty() { event.id.clone() } else { event.kind.as_str().to_owned() }
 }
 
 /// A disc of which a part is lit, on the right or on the left.
@@ -157,9 +161,12 @@ fn paths(event: &Event) -> (String, String) {
     bodies.sort();
     bodies.dedup();
     let gap = 120.0 / bodies.len().max(1) as f64;
-    let names: Vec<&str> = bodies.iter().map(|body| body.name()).collect();
+    let names: Vec<String> = bodies
+        .iter()
+        .map(|body| if *body == Planet::Earth { "the Earth".to_owned() } else { body.name().to_owned() })
+        .collect();
     let shows =
-        format!("The Sun and, on their paths around it, {}, seen from the north; not to scale.", names.join(", "));
+        format!("The Sun and, on their paths around it, {}, seen from the north; not to scale.", listed(&names));
     let mut svg = format!("<circle cx=\"200\" cy=\"150\" r=\"12\" fill=\"{SUN}\"/>\n");
     for (index, body) in bodies.iter().enumerate() {
         let radius = gap * (index as f64 + 1.0);

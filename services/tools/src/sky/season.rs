@@ -192,7 +192,7 @@ fn gathering(event: &Event, zone: &str, readings: Vec<Quote>, first: bool, last:
     match event.kind {
         kind if kind.is_season() => needs.push("A stick or a stone to mark where the Sun sets".to_owned()),
         Kind::SolarEclipse => {
-            needs.push("Certified filters for everybody, if the eclipse is seen from your place".to_owned())
+            needs.push("Certified filters for all who come, if the eclipse is seen from your place".to_owned())
         }
         _ => needs.push("A view of the sky without lamps".to_owned()),
     }
@@ -212,10 +212,7 @@ fn gathering(event: &Event, zone: &str, readings: Vec<Quote>, first: bool, last:
     parts.push(script(
         "Speak",
         if readings.is_empty() { 9 } else { 5 },
-        vec![
-            question(event.kind).to_owned(),
-            "Everybody may answer in one or two sentences; nobody has to.".to_owned(),
-        ],
+        vec![question(event.kind).to_owned(), "Answer in one or two sentences, or pass.".to_owned()],
     ));
     let closing =
         if last { "Thank you for this season." } else { "Thank you. We meet again at the next moment of the program." };

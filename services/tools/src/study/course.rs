@@ -21,13 +21,12 @@ pub(super) fn course(material: &Material, title: Option<String>, most: Option<us
         .enumerate()
         .map(|(index, sections)| {
             let mut goals: Vec<String> = Vec::new();
-            for section in &sections {
-                let goal = goal(material, section);
-                // Saying what a part tells is the goal of every part; once a lesson is enough.
-                let is_plain = !goal.starts_with("Explain");
-                if goals.len() < GOALS_MAX && !(is_plain && goals.iter().any(|other| !other.starts_with("Explain"))) {
-                    goals.push(goal);
-                }
+            let (explaining, plain): (Vec<String>, Vec<String>) =
+                sections.iter().map(|section| goal(material, section)).partition(|goal| goal.starts_with("Explain"));
+            // Saying what a part tells is the goal of every part; it is named only where there is no other.
+            goals.extend(explaining.into_iter().take(GOALS_MAX));
+            if goals.is_empty() {
+                goals.extend(plain.into_iter().take(1));
             }
             Planned {
                 number: index + 1,

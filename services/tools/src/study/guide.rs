@@ -63,7 +63,11 @@ pub(super) fn guide(material: Material, outline: &Outline) -> Guide {
                 place: part.place.clone(),
                 goal: part.goal.clone(),
                 points: leading(section),
-                terms: material.terms_of(&section.id).map(|term| term.term.clone()).collect(),
+                terms: material
+                    .terms_of(&section.id)
+                    .filter(|term| term.defined)
+                    .map(|term| term.term.clone())
+                    .collect(),
             })
         })
         .collect();

@@ -13,6 +13,10 @@ pub(super) const COUNT_DEFAULT_MAX: usize = 60;
 const PER_SECTION: usize = 3;
 /// Other words to choose from beside the right one.
 const DISTRACTORS: usize = 3;
+/// Points a section must have for an answer in sentences of one's own.
+const OPEN_POINTS_MIN: usize = 3;
+/// Shortest beginning of a sentence whose reason can be asked for, in bytes.
+const REASON_HEAD_BYTES_MIN: usize = 8;
 /// Stands for a word that is missing.
 const GAP: &str = "_____";
 /// Longest sentence with a gap, in bytes; a longer one is a puzzle of its own.
@@ -45,7 +49,7 @@ pub(super) fn questions(material: &Material, count: Option<usize>) -> Vec<Questi
 fn candidates(material: &Material, section: &Section) -> Vec<Question> {
     let of = |kind: PointKind| section.points.iter().filter(move |point| point.kind == kind);
     let mut definitions = of(PointKind::Definition).filter_map(|point| definition(section, point));
-    let mut reasons = of(PointKind::Reason).map(|point| reason(section, point));
+    let mut reasons = of(PointKind::Reason).filter_map(|point| reason(section, point));
     let mut gaps =
         of(PointKind::Figure).chain(of(PointKind::Definition)).filter_map(|point| gap(material, section, point));
     let mut all = Vec::new();
@@ -59,7 +63,7 @@ fn candidates(material: &Material, section: &Section) -> Vec<Question> {
         }
     }
     let points = leading(section);
-    if points.len() >= 2 {
+    if points.len() >= OPEN_POINTS_MIN {
         // Where nothing else can be asked, the whole part can; in a long list it comes third.
         all.insert(all.len().min(2), open(section, points));
     }
@@ -72,7 +76,7 @@ fn question(section: &Section, kind: QuestionKind, prompt: String, answer: Strin
 
 fn definition(section: &Section, point: &Point) -> Option<Question> {
     let term = point.about.as_ref()?;
-    let prompt = format!("What does the text say “{term}” is?");
+    let prompt = format!("What does “{term}” mean in this text?");
     Some(question(
         section,
         QuestionKind::Definition,
@@ -82,26 +86,26 @@ fn definition(section: &Section, point: &Point) -> Option<Question> {
     ))
 }
 
-/// "X because Y" asks for Y.
-fn reason(section: &Section, point: &Point) -> Question {
+/// "X because Y" asks for Y, and so does "X, so that Y". Of other reasons nobody could say where they begin.
+fn reason(section: &Section, point: &Point) -> Option<Question> {
     let sentence = point.cited.quote.plain.as_str();
-    let lower = sentence.to_lowercase();
-    let cause = lower.find(" because ").filter(|at| sentence.is_char_boundary(*at) && lower.len() == sentence.len());
-    let (prompt, answer) = match cause {
-        Some(at) if at >= 12 => {
-            let (head, tail) = sentence.split_at(at);
-            let head = head.trim_end_matches(',');
-            (
-                format!("“{head} …” What reason does the text give?"),
-                format!("{}.", capital(tail.trim().trim_end_matches(['.', '!', '?']))),
-            )
-        }
-        _ => (
-            format!("The part “{}” gives a reason for something. What does it explain, and how?", section.title),
-            sentence.to_owned(),
-        ),
+    let (head, tail, asks) = [(" because ", "What reason does the text give?"), (" so that ", "What for?")]
+        .into_iter()
+        .find_map(|(word, asks)| {
+            let at = sentence.find(word).filter(|at| *at >= REASON_HEAD_BYTES_MIN)?;
+            Some((sentence.get(..at)?, sentence.get(at..)?, asks))
+        })?;
+    let head = head.trim_end_matches(',');
+    let starts = head.split_whitespace().next().unwrap_or_default();
+    // What "it" is must be said.
+    let of = if matches!(starts, "It" | "They" | "This" | "These" | "He" | "She") {
+        format!("In the part “{}”: ", section.title)
+    } else {
+        String::new()
     };
-    question(section, QuestionKind::Reason, prompt, answer, vec![point.cited.clone()])
+    let prompt = format!("{of}“{head} …” {asks}");
+    let answer = format!("{}.", capital(tail.trim().trim_end_matches(['.', '!', '?'])));
+    Some(question(section, QuestionKind::Reason, prompt, answer, vec![point.cited.clone()]))
 }
 
 fn capital(text: &str) -> String {

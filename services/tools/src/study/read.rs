@@ -181,7 +181,13 @@ fn section(document: &Document, level: u8, title: &str, above: &[&str], body: &[
         if let Some(count) = slot.and_then(|slot| counts.get_mut(slot)) {
             *count += 1;
         }
-        if let Some(quote) = source.quote(sentence.block, sentence.range.clone(), Supports::Summary) {
+        // "This leaning is called batter" needs the sentence before it.
+        let before = index.checked_sub(1).filter(|before| !keys.contains(before)).and_then(|before| all.get(before));
+        let leans = matches!(kind, PointKind::Definition | PointKind::Reason) && begins_elsewhere(sentence.text());
+        let start = before
+            .filter(|before| leans && std::ptr::eq(before.block, sentence.block))
+            .map_or(sentence.range.start, |before| before.range.start);
+        if let Some(quote) = source.quote(sentence.block, start..sentence.range.end, Supports::Summary) {
             let cited = Cited { place: where_(quote.start), quote };
             points.push((index, Point { kind, cited, leads, about }));
         }
@@ -198,6 +204,12 @@ fn section(document: &Document, level: u8, title: &str, above: &[&str], body: &[
     })
 }
 
+/// Whether a sentence begins with a word that stands for something said before.
+fn begins_elsewhere(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    matches!(first, "This" | "These" | "That" | "Those" | "It" | "They" | "Its" | "Their")
+}
+
 /// What sort of sentence it is, and what it defines or counts.
 fn kind(sentence: &Sentence<'_>) -> (PointKind, Option<String>) {
     let text = sentence.text();
@@ -207,8 +219,12 @@ fn kind(sentence: &Sentence<'_>) -> (PointKind, Option<String>) {
     if REASON.as_ref().is_some_and(|reason| reason.is_match(text)) {
         return (PointKind::Reason, None);
     }
-    let figure = figures(text).into_iter().find(|figure| matches!(figure.kind, FigureKind::Number | FigureKind::Date));
-    match figure.and_then(|figure| text.get(figure.range).map(str::to_owned)) {
+    // "Two times" is a figure too, but nobody would be asked for it.
+    let mut given = figures(text)
+        .into_iter()
+        .filter(|figure| matches!(figure.kind, FigureKind::Number | FigureKind::Date))
+        .filter_map(|figure| text.get(figure.range).map(str::to_owned));
+    match given.find(|figure| figure.bytes().any(|byte| byte.is_ascii_digit())) {
         Some(figure) => (PointKind::Figure, Some(figure)),
         None => (PointKind::Key, None),
     }

@@ -12,9 +12,9 @@ use crate::briefing::prose::{is_stop, stem, words};
 /// Most words of a term.
 const WORDS_MAX: usize = 4;
 /// How often a word must come up to be a term without being explained.
-const MENTIONS_MIN: usize = 4;
+const MENTIONS_MIN: usize = 6;
 /// Most terms that are only often used.
-const USED_MAX: usize = 8;
+const USED_MAX: usize = 5;
 
 /// How sentences explain: "A neap tide is a …", "… is called a neap tide", "X means …".
 static EXPLAINS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
