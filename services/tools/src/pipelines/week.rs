@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{ask, edited, file, samples};
+use super::{ask, edited, file, refused, samples};
+use crate::bundled::testing::{call, run};
+use crate::tool::ToolOutcome;
+use crate::week::tools::CalendarRead;
 
 fn args() -> Value {
     json!({
@@ -47,4 +50,68 @@ async fn a_review_counts_the_week_and_lists_what_is_open() {
     // Without a memory there is a review all the same.
     let week = ask("calendar.read", args()).await;
     ask("composition.suggest", json!({ "mode": "review", "week": week })).await;
+}
+
+/// Reads a calendar of these lines, in a folder of its own.
+async fn read(lines: &str, zone: &str) -> Value {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("a.ics");
+    std::fs::write(&path, format!("BEGIN:VCALENDAR\r\n{lines}\r\nEND:VCALENDAR\r\n")).unwrap();
+    let mut order = call(
+        &CalendarRead,
+        json!({
+            "mode": "files", "uris": [path.to_str().unwrap()], "from": "2026-03-23", "to": "2026-03-30", "zone": zone,
+        }),
+    );
+    order.constraints.paths = Some(vec![home.path().to_str().unwrap().to_owned()]);
+    match run(&CalendarRead, order).await {
+        ToolOutcome::Ok(answer) | ToolOutcome::Partial(answer) => answer.output,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn codes(week: &Value) -> Vec<&str> {
+    week["failures"].as_array().unwrap().iter().map(|one| one["code"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn times_keep_their_own_zone_over_a_change_of_the_clocks() {
+    let event = "BEGIN:VEVENT\r\nSUMMARY:Round\r\nDTSTART;TZID=America/New_York:20260302T090000\r\nDURATION:PT1H\r\n\
+                 RRULE:FREQ=DAILY\r\nEND:VEVENT";
+    let week = read(event, "Europe/Berlin").await;
+    let starts: Vec<&str> =
+        week["events"].as_array().unwrap().iter().map(|one| one["start"].as_str().unwrap()).collect();
+    // New York changed its clocks on 8 March, Berlin on 29 March.
+    assert_eq!(starts, ["14:00", "14:00", "14:00", "14:00", "14:00", "14:00", "15:00"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_of_a_calendar_is_named_and_the_rest_is_read() {
+    let event = |more: &str| format!("BEGIN:VEVENT\r\nSUMMARY:Good\r\n{more}\r\nEND:VEVENT");
+    let week = read(&event("DTSTART;TZID=Moon/Base:20260324T090000"), "UTC").await;
+    assert_eq!((codes(&week), &week["events"][0]["start"]), (vec!["zone-unknown"], &json!("09:00")));
+    let week = read(&event("DTSTART:20260324T090000\r\nRRULE:FREQ=SECONDLY;COUNT=999999999"), "UTC").await;
+    assert_eq!((codes(&week), week["events"].as_array().unwrap().len()), (vec!["recurrence-not-read"], 1));
+    let week = read(&event("DTSTART:20261324T250000"), "UTC").await;
+    assert_eq!((codes(&week), &week["events"]), (vec!["date-not-read"], &json!([])));
+    let week = read(&event("DTSTART:20260324T090000\r\nDURATION:P999999999999Y"), "UTC").await;
+    assert_eq!(codes(&week), ["duration-not-read"]);
+    let endless = event("DTSTART:00010101T000000\r\nRRULE:FREQ=DAILY;INTERVAL=100000");
+    assert_eq!(read(&endless, "UTC").await["failures"], json!([]));
+    let week = read("BEGIN:VEVENT", "UTC").await;
+    assert_eq!((codes(&week), &week["events"]), (vec!["calendar-broken"], &json!([])));
+    let failure = refused(
+        "calendar.read",
+        json!({
+            "mode": "files", "uris": ["/etc/hostname"], "from": "2026-03-23", "to": "2027-03-30",
+        }),
+    );
+    assert_eq!(failure.await.code, "span-out-of-range");
+    let week = ask(
+        "calendar.read",
+        json!({
+            "mode": "files", "uris": ["/etc/hostname"], "from": "2026-03-23", "to": "2026-03-30",
+        }),
+    );
+    assert_eq!(codes(&week.await), ["path-not-allowed"]);
 }

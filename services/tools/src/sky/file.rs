@@ -51,32 +51,47 @@ pub(super) fn events(short: &[Explainer], long: &[Explainer], pictures: &[Pictur
         (Some(one), _) => format!("In the sky, {}", day(one)),
         _ => "In the sky".to_owned(),
     };
-    let mut page = Page::new(title.clone());
-    page.table(&["When", "What"], short.iter().map(|one| vec![one.when.clone(), one.title.clone()]).collect());
-    for one in short {
-        page.heading(2, one.title.clone());
-        draw(&mut page, &mut files, pictures, &one.event);
-        for part in &one.parts {
-            page.text(part.text.clone());
-        }
-        if let Some(long) = long.iter().find(|long| long.event.id == one.event.id) {
-            let name = super::picture::plain_id(&one.event);
-            page.list(vec![Entry::led("More about it", String::new()).linking(format!("{name}.html"))]);
-            both(&mut files, &name, &long_page(long, pictures, check));
-        }
-    }
-    page.note(MADE);
-    checked(&mut page, check);
-    files.insert("events.md".to_owned(), page.markdown());
-    files.insert("index.html".to_owned(), page.html());
+    let pages = ["md", "html"].map(|ending| overview(&title, (short, long), pictures, check, (ending, &mut files)));
+    let [markdown, html] = pages;
+    files.insert("events.md".to_owned(), markdown.markdown());
+    files.insert("index.html".to_owned(), html.html());
     files.insert("events.json".to_owned(), data(&json!({ "title": title, "short": short, "long": long })));
     let counts =
         json!({ "events": short.len(), "pictures": pictures.len(), "confirmed": check.map(|check| check.confirmed) });
     rendered(&title, counts, files)
 }
 
+/// The page with all events; its links lead to pages of the same ending.
+fn overview(
+    title: &str,
+    (short, long): (&[Explainer], &[Explainer]),
+    pictures: &[Picture],
+    check: Option<&Checked>,
+    (ending, files): (&str, &mut Files),
+) -> Page {
+    let mut page = Page::new(title);
+    page.table(&["When", "What"], short.iter().map(|one| vec![one.when.clone(), one.title.clone()]).collect());
+    for one in short {
+        page.heading(2, one.title.clone());
+        draw(&mut page, files, pictures, &one.event);
+        for part in &one.parts {
+            page.text(part.text.clone());
+        }
+        if let Some(long) = long.iter().find(|long| long.event.id == one.event.id) {
+            let name = super::picture::plain_id(&one.event);
+            page.list(vec![Entry::led("More about it", String::new()).linking(format!("{name}.{ending}"))]);
+            let detail = long_page(long, pictures, check, ending);
+            let text = if ending == "md" { detail.markdown() } else { detail.html() };
+            files.insert(format!("{name}.{ending}"), text);
+        }
+    }
+    page.note(MADE);
+    checked(&mut page, check);
+    page
+}
+
 /// The page of one event.
-fn long_page(long: &Explainer, pictures: &[Picture], check: Option<&Checked>) -> Page {
+fn long_page(long: &Explainer, pictures: &[Picture], check: Option<&Checked>, ending: &str) -> Page {
     let mut page = Page::new(long.title.clone());
     // The picture is a file of the folder already.
     draw(&mut page, &mut Files::new(), pictures, &long.event);
@@ -84,7 +99,11 @@ fn long_page(long: &Explainer, pictures: &[Picture], check: Option<&Checked>) ->
         page.heading(2, part.heading.clone());
         page.text(part.text.clone());
     }
-    page.list(vec![Entry::led("All events", String::new()).linking("index.html")]);
+    page.list(vec![Entry::led("All events", String::new()).linking(if ending == "md" {
+        "events.md"
+    } else {
+        "index.html"
+    })]);
     page.note(MADE);
     checked(&mut page, check);
     page

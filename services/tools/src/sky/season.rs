@@ -3,6 +3,8 @@
 //! The scripts are templates around what was worked out: when to meet, what stands in the sky, what to say about it, and
 //! readings that are quoted from the sources of the research. They claim nothing about what a moment does to anybody.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::event::{Event, Kind, Sky};
@@ -12,6 +14,8 @@ use crate::page::counted;
 
 /// Most gatherings of one program.
 const GATHERINGS_MAX: usize = 24;
+/// The part that tells what happens, and the first time also why.
+const SAID: &str = "Say what the day is";
 /// Most readings of one gathering.
 const READINGS_MAX: usize = 2;
 
@@ -88,6 +92,11 @@ pub(super) fn frame(sky: Sky, hemisphere: Hemisphere) -> Result<Frame, NoTurn> {
         ));
     }
     let year = turn.local.get(..4).unwrap_or_default();
+    // The season that begins in December belongs to two years.
+    let year = match (turn.kind, year.parse::<u32>()) {
+        (Kind::DecemberSolstice, Ok(first)) => format!("{first}/{:02}", (first + 1) % 100),
+        _ => year.to_owned(),
+    };
     Ok(Frame {
         title: format!("{season} {year}"),
         from: sky.from,
@@ -155,12 +164,20 @@ pub(super) fn scripts(frame: Frame, passages: Vec<Passage>) -> Program {
     };
     let events: Vec<&Event> = frame.events.iter().filter(meets).take(GATHERINGS_MAX).collect();
     let mut readings = passages.into_iter().map(|passage| passage.quote);
+    let mut explained = BTreeSet::new();
     let gatherings = events
         .iter()
         .enumerate()
         .map(|(index, event)| {
             let readings: Vec<Quote> = readings.by_ref().take(READINGS_MAX).collect();
-            gathering(event, &frame.zone, readings, index == 0, index + 1 == events.len())
+            let mut one = gathering(event, &frame.zone, readings, index == 0, index + 1 == events.len());
+            // Why the Moon is full need not be told a second time.
+            if !explained.insert(event.kind)
+                && let Some(said) = one.parts.iter_mut().find(|part| part.name == SAID)
+            {
+                said.lines.truncate(2);
+            }
+            one
         })
         .collect();
     let mut introduction = frame.summary.clone();
@@ -203,7 +220,7 @@ fn gathering(event: &Event, zone: &str, readings: Vec<Quote>, first: bool, last:
     };
     let mut parts = vec![
         script("Arrive", 5, vec![welcome.to_owned(), "Sit down, and let the first minutes be quiet.".to_owned()]),
-        script("Say what the day is", 5, vec![part("When"), part("What happens"), part("Why it happens")]),
+        script(SAID, 5, vec![part("When"), part("What happens"), part("Why it happens")]),
         script("Look", 8, vec![part("What to look for"), act(event.kind).to_owned()]),
     ];
     if !readings.is_empty() {

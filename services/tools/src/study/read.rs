@@ -182,7 +182,7 @@ fn section(document: &Document, level: u8, title: &str, above: &[&str], body: &[
             *count += 1;
         }
         // "This leaning is called batter" needs the sentence before it.
-        let before = index.checked_sub(1).filter(|before| !keys.contains(before)).and_then(|before| all.get(before));
+        let before = index.checked_sub(1).and_then(|before| all.get(before));
         let leans = matches!(kind, PointKind::Definition | PointKind::Reason) && begins_elsewhere(sentence.text());
         let start = before
             .filter(|before| leans && std::ptr::eq(before.block, sentence.block))
