@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use signalbox_domain::canonical::sha256_hex;
 
 use crate::page::Page;
@@ -22,13 +22,10 @@ pub(crate) fn data(value: &Value) -> String {
 }
 
 /// `files`, and `summary` with these counts, the title and the digest of each file.
-pub(crate) fn rendered(title: &str, counts: Value, files: Files) -> Value {
+pub(crate) fn rendered(title: &str, counts: &Value, files: Files) -> Value {
     let digests: BTreeMap<&str, String> =
         files.iter().map(|(name, text)| (name.as_str(), sha256_hex(text.as_bytes()))).collect();
-    let mut summary = match counts {
-        Value::Object(counts) => counts,
-        _ => Map::new(),
-    };
+    let mut summary = counts.as_object().cloned().unwrap_or_default();
     summary.insert("title".to_owned(), title.into());
     summary.insert("sha256".to_owned(), json!(digests));
     json!({ "files": files, "summary": summary })

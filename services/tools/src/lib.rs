@@ -11,7 +11,7 @@ mod editorial;
 mod folder;
 mod guarded;
 pub mod limits;
-mod material;
+pub mod material;
 mod modes;
 mod page;
 #[cfg(test)]
@@ -22,7 +22,7 @@ pub mod sky;
 mod study;
 pub mod tool;
 pub mod webhook;
-mod week;
+pub mod week;
 
 #[cfg(test)]
 mod serve_tests;

@@ -36,6 +36,11 @@ pub struct BundledConfig {
 
 /// A server of all bundled tools.
 pub fn registry(config: BundledConfig) -> ToolServer {
+    ToolServer::new(tools(config))
+}
+
+/// All bundled tools.
+pub(crate) fn tools(config: BundledConfig) -> Vec<Arc<dyn Tool>> {
     let files = Arc::new(RunFiles::new(config.data_dir.clone()));
     let memories = Arc::new(Memories::new(config.data_dir.clone()));
     let web = Arc::new(WebFetcher::new(config.exemptions.clone(), Arc::new(SystemResolver)));
@@ -49,5 +54,5 @@ pub fn registry(config: BundledConfig) -> ToolServer {
     ];
     tools.push(Arc::new(CalendarRead));
     tools.extend(crate::briefing::tools(&config));
-    ToolServer::new(tools)
+    tools
 }

@@ -106,5 +106,5 @@ pub(super) fn entry(story: &Story, tone: Option<&Tone>) -> Value {
         "sources": story.sources.len(),
         "unusable": story.unusable.len(),
     });
-    rendered(&story.title, counts, files)
+    rendered(&story.title, &counts, files)
 }

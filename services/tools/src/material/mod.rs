@@ -19,6 +19,21 @@ pub(crate) const TEXT_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Why a material gave nothing: a stable code, and words.
 pub(crate) type Unread = (&'static str, String);
 
+/// The texts of a PDF or of an EPUB, whichever the bytes are.
+///
+/// # Errors
+/// The stable code of why there are none.
+pub fn texts(bytes: &[u8]) -> Result<Vec<String>, &'static str> {
+    if bytes.len() > MATERIAL_BYTES_MAX {
+        return Err("source-too-large");
+    }
+    if bytes.starts_with(b"PK") {
+        let chapters = epub::chapters(bytes).map_err(|(code, _)| code)?;
+        return Ok(chapters.into_iter().map(|chapter| chapter.text).collect());
+    }
+    pdf::text(bytes).map(|text| vec![text]).map_err(|(code, _)| code)
+}
+
 /// Runs a reader; its panic is an error like any other.
 pub(crate) fn guarded<T>(code: &'static str, read: impl FnOnce() -> Result<T, Unread>) -> Result<T, Unread> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {

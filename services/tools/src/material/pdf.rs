@@ -205,12 +205,16 @@ impl Drawing<'_> {
                         line.size = line.size.max(size);
                     }
                 }
-                Object::Integer(_) | Object::Real(_) => {
-                    if number(std::slice::from_ref(part), 0) < SPACE_GAP {
-                        self.gap();
-                    }
-                }
-                _ => {}
+                Object::Integer(_) | Object::Real(_) if number(std::slice::from_ref(part), 0) < SPACE_GAP => self.gap(),
+                Object::Integer(_)
+                | Object::Real(_)
+                | Object::Null
+                | Object::Boolean(_)
+                | Object::Name(_)
+                | Object::Array(_)
+                | Object::Dictionary(_)
+                | Object::Stream(_)
+                | Object::Reference(_) => {}
             }
         }
     }
@@ -275,7 +279,7 @@ pub(crate) mod tests {
         for page in pages {
             let mut stream = String::new();
             for (size, y, text) in *page {
-                let _ = write!(stream, "BT /F1 {size} Tf 72 {y} Td ({text}) Tj ET\n");
+                let _ = writeln!(stream, "BT /F1 {size} Tf 72 {y} Td ({text}) Tj ET");
             }
             let number = objects.len() + 1;
             let _ = write!(kids, "{number} 0 R ");
@@ -292,14 +296,14 @@ pub(crate) mod tests {
         let mut places = Vec::new();
         for (index, object) in objects.iter().enumerate() {
             places.push(out.len());
-            let _ = write!(out, "{} 0 obj\n{object}\nendobj\n", index + 1);
+            let _ = writeln!(out, "{} 0 obj\n{object}\nendobj", index + 1);
         }
         let start = out.len();
-        let _ = write!(out, "xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1);
+        let _ = writeln!(out, "xref\n0 {}\n0000000000 65535 f ", objects.len() + 1);
         for place in places {
-            let _ = write!(out, "{place:010} 00000 n \n");
+            let _ = writeln!(out, "{place:010} 00000 n ");
         }
-        let _ = write!(out, "trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n", objects.len() + 1);
+        let _ = writeln!(out, "trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF", objects.len() + 1);
         out.into_bytes()
     }
 

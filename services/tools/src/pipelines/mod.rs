@@ -29,7 +29,7 @@ pub(super) fn samples(inside: &str) -> String {
 pub(super) async fn ask(tool: &str, args: Value) -> Value {
     match outcome(tool, args).await {
         ToolOutcome::Ok(answer) | ToolOutcome::Partial(answer) => answer.output,
-        other => panic!("{tool}: {other:?}"),
+        other @ (ToolOutcome::Error(_) | ToolOutcome::Cancelled) => panic!("{tool}: {other:?}"),
     }
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn ask(tool: &str, args: Value) -> Value {
 pub(super) async fn refused(tool: &str, args: Value) -> Failure {
     match outcome(tool, args).await {
         ToolOutcome::Error(failure) => failure,
-        other => panic!("{tool}: {other:?}"),
+        other @ (ToolOutcome::Ok(_) | ToolOutcome::Partial(_) | ToolOutcome::Cancelled) => panic!("{tool}: {other:?}"),
     }
 }
 

@@ -22,12 +22,8 @@ const AROUND_DAYS: f64 = 0.25;
 
 /// The eclipses at these phases.
 pub(super) fn eclipses(phases: &[Found]) -> Vec<Found> {
-    let eclipse = |phase: &Found| match phase.kind {
-        Kind::NewMoon => solar(phase.jde),
-        Kind::FullMoon => lunar(phase.jde),
-        _ => None,
-    };
-    phases.iter().filter_map(eclipse).collect()
+    let of = |kind: Kind| phases.iter().filter(move |phase| phase.kind == kind).map(|phase| phase.jde);
+    of(Kind::NewMoon).filter_map(solar).chain(of(Kind::FullMoon).filter_map(lunar)).collect()
 }
 
 /// The axis of the Moon's shadow: its distance from the centre of the Earth, the distance of the Moon from the plane

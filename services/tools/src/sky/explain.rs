@@ -224,7 +224,7 @@ fn look(event: &Event) -> String {
             .to_owned(),
         Kind::FullMoon => "It rises around sunset, is highest around midnight and sets around sunrise.".to_owned(),
         Kind::LastQuarter => "It rises around midnight and stands high around sunrise.".to_owned(),
-        kind if kind.is_season() => "The moment itself cannot be seen. What can be seen is the Sun's path: note where on the \
+        Kind::MarchEquinox | Kind::JuneSolstice | Kind::SeptemberEquinox | Kind::DecemberSolstice => "The moment itself cannot be seen. What can be seen is the Sun's path: note where on the \
                                      horizon it rises or sets, and compare in a few weeks."
             .to_owned(),
         Kind::SolarEclipse => "Whether it is seen at all depends on the place: look up a local map. Do not look at the Sun without a \
@@ -259,7 +259,6 @@ fn look(event: &Event) -> String {
         Kind::InferiorConjunction | Kind::SuperiorConjunction => {
             format!("{} is lost in the light of the Sun and cannot be seen for a while.", body(event, 0))
         }
-        _ => String::new(),
     }
 }
 

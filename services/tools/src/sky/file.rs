@@ -58,7 +58,7 @@ pub(super) fn events(short: &[Explainer], long: &[Explainer], pictures: &[Pictur
     files.insert("events.json".to_owned(), data(&json!({ "title": title, "short": short, "long": long })));
     let counts =
         json!({ "events": short.len(), "pictures": pictures.len(), "confirmed": check.map(|check| check.confirmed) });
-    rendered(&title, counts, files)
+    rendered(&title, &counts, files)
 }
 
 /// The page with all events; its links lead to pages of the same ending.
@@ -159,5 +159,5 @@ pub(super) fn season(program: &Program, pictures: &[Picture], check: Option<&Che
         "confirmed": check.map(|check| check.confirmed),
         "toneFindings": tone.map(|tone| tone.findings.len()),
     });
-    rendered(&program.title, counts, files)
+    rendered(&program.title, &counts, files)
 }

@@ -49,7 +49,7 @@ fn worth(event: &Event) -> u32 {
             "partial" => 65,
             _ => 20,
         },
-        kind if kind.is_season() => 60,
+        Kind::MarchEquinox | Kind::JuneSolstice | Kind::SeptemberEquinox | Kind::DecemberSolstice => 60,
         Kind::Opposition => 55,
         // The closer the better.
         Kind::Conjunction => {
@@ -64,6 +64,6 @@ fn worth(event: &Event) -> u32 {
         Kind::NewMoon => 22,
         Kind::InferiorConjunction => 15,
         Kind::FirstQuarter | Kind::LastQuarter => 10,
-        _ => 5,
+        Kind::SuperiorConjunction => 5,
     }
 }

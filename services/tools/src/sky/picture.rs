@@ -44,8 +44,12 @@ pub(super) fn draw(event: &Event) -> Picture {
         }
         Kind::SolarEclipse => solar(event),
         Kind::LunarEclipse => lunar(event),
-        kind if kind.is_season() => season(kind),
-        _ => paths(event),
+        Kind::MarchEquinox | Kind::JuneSolstice | Kind::SeptemberEquinox | Kind::DecemberSolstice => season(event.kind),
+        Kind::Opposition
+        | Kind::GreatestElongation
+        | Kind::Conjunction
+        | Kind::InferiorConjunction
+        | Kind::SuperiorConjunction => paths(event),
     };
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 400 300\" width=\"400\" height=\"300\" role=\"img\" \
@@ -64,7 +68,7 @@ pub(super) fn plain_id(event: &Event) -> String {
 
 /// A disc of which a part is lit, on the right or on the left.
 fn moon(lit: f64, right: bool) -> String {
-    let mut out = format!("<circle cx=\"200\" cy=\"150\" r=\"100\" fill=\"#2a3038\" stroke=\"#4a525c\"/>\n");
+    let mut out = "<circle cx=\"200\" cy=\"150\" r=\"100\" fill=\"#2a3038\" stroke=\"#4a525c\"/>\n".to_owned();
     if lit >= 1.0 {
         let _ = writeln!(out, "<circle cx=\"200\" cy=\"150\" r=\"100\" fill=\"{INK}\"/>");
     } else if lit > 0.0 {
@@ -127,12 +131,12 @@ fn lunar(event: &Event) -> (String, String) {
 
 /// The Earth leaning towards the Sun on the left, away from it, or neither.
 fn season(kind: Kind) -> (String, String) {
-    let (lean, shows) = match kind {
-        Kind::JuneSolstice => (-23.4, "The Earth leans its northern half towards the Sun on the left; not to scale."),
-        Kind::DecemberSolstice => {
-            (23.4, "The Earth leans its northern half away from the Sun on the left; not to scale.")
-        }
-        _ => (0.0, "Sunlight from the left reaches both poles of the Earth alike; not to scale."),
+    let (lean, shows) = if kind == Kind::JuneSolstice {
+        (-23.4, "The Earth leans its northern half towards the Sun on the left; not to scale.")
+    } else if kind == Kind::DecemberSolstice {
+        (23.4, "The Earth leans its northern half away from the Sun on the left; not to scale.")
+    } else {
+        (0.0, "Sunlight from the left reaches both poles of the Earth alike; not to scale.")
     };
     let mut svg = format!("<circle cx=\"0\" cy=\"150\" r=\"70\" fill=\"{SUN}\"/>\n");
     for y in [110, 130, 150, 170, 190] {

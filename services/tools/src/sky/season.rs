@@ -206,13 +206,14 @@ fn gathering(event: &Event, zone: &str, readings: Vec<Quote>, first: bool, last:
         explained.parts.iter().find(|part| part.heading == heading).map(|part| part.text.clone()).unwrap_or_default()
     };
     let mut needs = vec!["A place to sit, outside if the weather allows".to_owned()];
-    match event.kind {
-        kind if kind.is_season() => needs.push("A stick or a stone to mark where the Sun sets".to_owned()),
-        Kind::SolarEclipse => {
-            needs.push("Certified filters for all who come, if the eclipse is seen from your place".to_owned())
-        }
-        _ => needs.push("A view of the sky without lamps".to_owned()),
-    }
+    let needed = if event.kind.is_season() {
+        "A stick or a stone to mark where the Sun sets"
+    } else if event.kind == Kind::SolarEclipse {
+        "Certified filters for all who come, if the eclipse is seen from your place"
+    } else {
+        "A view of the sky without lamps"
+    };
+    needs.push(needed.to_owned());
     let welcome = match (first, last) {
         (true, _) => "Welcome. This is the first of our gatherings this season.",
         (false, true) => "Welcome. This is the last of our gatherings this season.",
@@ -259,7 +260,15 @@ const fn act(kind: Kind) -> &'static str {
             "If it is seen from your place, look through the filters in turns; if not, look at the shadows of the day."
         }
         Kind::LunarEclipse => "Take turns saying what has changed since the last look.",
-        _ => {
+        Kind::NewMoon
+        | Kind::FirstQuarter
+        | Kind::FullMoon
+        | Kind::LastQuarter
+        | Kind::Opposition
+        | Kind::GreatestElongation
+        | Kind::Conjunction
+        | Kind::InferiorConjunction
+        | Kind::SuperiorConjunction => {
             "Find the Moon, or the place where it stands behind the clouds, and watch it for five minutes without speaking."
         }
     }
@@ -275,7 +284,15 @@ const fn question(kind: Kind) -> &'static str {
             "The light turns today. What are you ending, and what are you beginning?"
         }
         Kind::SolarEclipse | Kind::LunarEclipse => "A shadow passes and is gone. What have you seen pass this season?",
-        _ => "What has come to light for you since we last met?",
+        Kind::NewMoon
+        | Kind::FirstQuarter
+        | Kind::FullMoon
+        | Kind::LastQuarter
+        | Kind::Opposition
+        | Kind::GreatestElongation
+        | Kind::Conjunction
+        | Kind::InferiorConjunction
+        | Kind::SuperiorConjunction => "What has come to light for you since we last met?",
     }
 }
 

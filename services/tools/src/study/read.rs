@@ -118,16 +118,16 @@ fn lift_headings(reading: &mut Reading, source: &str) {
 fn split(document: &Document, reading: &Reading, sections: &mut Vec<Section>) {
     let mut path: Vec<(u8, String)> = Vec::new();
     let mut level = 1;
-    let mut title = reading.title.as_ref().map_or_else(|| without_ending(&document.name), |title| shown(title));
+    let mut title = reading.title.as_ref().map_or_else(|| without_ending(&document.name), shown);
     let mut body: Vec<Block> = Vec::new();
     let mut finish = |path: &[(u8, String)], level: u8, title: &str, body: &mut Vec<Block>| {
         let body = std::mem::take(body);
         let above: Vec<&str> =
             path.iter().filter(|(above, _)| *above < level).map(|(_, title)| title.as_str()).collect();
-        if let Some(section) = section(document, level, title, &above, &body) {
-            if sections.len() <= SECTIONS_MAX {
-                sections.push(section);
-            }
+        if let Some(section) = section(document, level, title, &above, &body)
+            && sections.len() <= SECTIONS_MAX
+        {
+            sections.push(section);
         }
     };
     for block in &reading.blocks {

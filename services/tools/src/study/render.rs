@@ -128,7 +128,7 @@ pub(super) fn guide(guide: &Guide, questions: &[Question], citations: &Citations
         "quotesFound": citations.found,
         "unusable": guide.unusable.len(),
     });
-    rendered(&guide.title, counts, files)
+    rendered(&guide.title, &counts, files)
 }
 
 /// A title without what kind of thing it is.
@@ -190,7 +190,7 @@ pub(super) fn course(course: &Course, lessons: &[Lesson], questions: &[Question]
         "quotesFound": citations.found,
         "unusable": course.unusable.len(),
     });
-    rendered(&course.title, counts, files)
+    rendered(&course.title, &counts, files)
 }
 
 fn lesson_page(lesson: &Lesson, all: usize, questions: &[Question], ending: &str) -> Page {

@@ -128,7 +128,7 @@ pub(super) fn terms(sections: &[Section], documents: &[Document]) -> Vec<Term> {
         term.mentions = stems.windows(wanted.len().max(1)).filter(|window| *window == wanted.as_slice()).count();
     }
     found.extend(used(sections, &keys));
-    found.sort_by(|a, b| a.term.to_lowercase().cmp(&b.term.to_lowercase()));
+    found.sort_by_key(|term| term.term.to_lowercase());
     found
 }
 

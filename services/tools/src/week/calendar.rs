@@ -130,10 +130,10 @@ impl Found {
         // A changed occurrence stands for the one it replaces.
         let mut replaced: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for component in &components {
-            if let (Some(uid), Some(which)) = (component.first("UID"), component.first("RECURRENCE-ID")) {
-                if let Some(wall) = self.moment(name, which, asked).and_then(|moment| moment.on(&asked.zone)) {
-                    replaced.entry(uid.value.clone()).or_default().insert(wall.to_string());
-                }
+            if let (Some(uid), Some(which)) = (component.first("UID"), component.first("RECURRENCE-ID"))
+                && let Some(wall) = self.moment(name, which, asked).and_then(|moment| moment.on(&asked.zone))
+            {
+                replaced.entry(uid.value.clone()).or_default().insert(wall.to_string());
             }
         }
         for component in &components {

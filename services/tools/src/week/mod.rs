@@ -8,3 +8,5 @@ mod ics;
 mod recurrence;
 mod review;
 pub(crate) mod tools;
+
+pub use tools::read_of;

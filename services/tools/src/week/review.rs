@@ -168,34 +168,29 @@ fn remembered(memory: &[Value]) -> Remembered {
     let mut all = Remembered::default();
     for output in memory {
         let value = output.get("value").unwrap_or(output);
-        match value {
-            Value::Object(members) => {
-                for (key, one) in members {
-                    let into = match key.as_str() {
-                        "done" | "finished" => &mut all.done,
-                        "open" | "openThreads" | "todo" => &mut all.open,
-                        _ => &mut all.kept,
-                    };
-                    texts(one, into);
-                }
-            }
-            other => texts(other, &mut all.kept),
+        let Some(members) = value.as_object() else {
+            texts(value, &mut all.kept);
+            continue;
+        };
+        for (key, one) in members {
+            let into = match key.as_str() {
+                "done" | "finished" => &mut all.done,
+                "open" | "openThreads" | "todo" => &mut all.open,
+                _ => &mut all.kept,
+            };
+            texts(one, into);
         }
     }
     all
 }
 
 fn texts(value: &Value, into: &mut Vec<String>) {
-    match value {
-        Value::String(text) if !text.trim().is_empty() && into.len() < NOTES_MAX => {
+    let one = std::slice::from_ref(value);
+    let all = value.as_array().map_or(one, Vec::as_slice);
+    for text in all.iter().filter_map(Value::as_str).filter(|text| !text.trim().is_empty()) {
+        if into.len() < NOTES_MAX {
             into.push(clean(cut(text, NOTE_BYTES_MAX)));
         }
-        Value::Array(all) => all.iter().for_each(|one| {
-            if one.is_string() {
-                texts(one, into);
-            }
-        }),
-        _ => {}
     }
 }
 
@@ -317,7 +312,7 @@ pub(super) fn render(review: &Review) -> Value {
         "open": review.open.len(),
         "notRead": review.failures.len(),
     });
-    rendered(&review.title, counts, files)
+    rendered(&review.title, &counts, files)
 }
 
 fn line(entry: &Entry) -> page::Entry {

@@ -23,6 +23,14 @@ const MEMORY_MAX: usize = 50;
 #[derive(Debug)]
 pub(crate) struct CalendarRead;
 
+/// How many events and tasks a calendar file holds for two weeks of 2026, and how many things in it cannot be read.
+pub fn read_of(bytes: Vec<u8>) -> (usize, usize) {
+    let (Ok(from), Ok(to)) = (sky::day("2026-11-23"), sky::day("2026-12-07")) else { return (0, 0) };
+    let mut found = Found::default();
+    found.add("a.ics", bytes, &Asked { from, to, zone: jiff::tz::TimeZone::UTC });
+    (found.events.len() + found.todos.len(), found.failures.len())
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FilesArgs {
