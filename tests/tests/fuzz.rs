@@ -83,3 +83,13 @@ fn every_target_has_a_corpus_and_every_corpus_a_target() {
     named.sort();
     assert_eq!(kept, named);
 }
+
+#[test]
+fn no_pdf_and_no_book_gives_more_text_than_is_bounded() {
+    target("material");
+}
+
+#[test]
+fn no_calendar_gives_more_entries_than_are_bounded() {
+    target("calendar");
+}

@@ -7,12 +7,22 @@
 pub mod briefing;
 pub mod bundled;
 pub mod client;
+mod editorial;
+mod folder;
 mod guarded;
 pub mod limits;
+pub mod material;
+mod modes;
+mod page;
+#[cfg(test)]
+mod pipelines;
 pub mod serve;
 pub mod server;
+pub mod sky;
+mod study;
 pub mod tool;
 pub mod webhook;
+pub mod week;
 
 #[cfg(test)]
 mod serve_tests;

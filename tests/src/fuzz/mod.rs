@@ -6,6 +6,7 @@
 
 mod briefing;
 mod identity;
+mod material;
 mod mutate;
 mod rules;
 mod wire;
@@ -39,7 +40,7 @@ impl Target {
 }
 
 /// Every target of the libraries. The binary drives its own parsers in its own tests.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 15] = [
     Target::new("json", rules::json),
     Target::new("submission", rules::submission),
     Target::new("binding", rules::binding),
@@ -50,6 +51,8 @@ pub const TARGETS: [Target; 13] = [
     Target::new("event", rules::event),
     Target { weight: 8, ..Target::new("journal", rules::journal) },
     Target { weight: 10, ..Target::new("briefing", briefing::briefing) },
+    Target { weight: 4, ..Target::new("material", material::material) },
+    Target::new("calendar", material::calendar),
     Target { weight: 2, ..Target::new("execute-request", wire::execute_request) },
     Target::new("tool-result", wire::tool_result),
     Target::new("describe-response", wire::describe_response),

@@ -51,6 +51,15 @@ pub fn touches<'a>(tool_id: &ToolId, args: &'a Value, secrets: &'a BTreeMap<Stri
             }),
             Some(_) | None => touches.unreadable = Some("`uris` must be a list of texts"),
         },
+        // Files of this machine, as for `source.fetch`; without any it reads none.
+        "calendar.read" => match args.get("uris") {
+            Some(Value::Array(uris)) => uris.iter().for_each(|uri| match uri.as_str() {
+                Some(path) => touches.paths.push(path),
+                None => touches.unreadable = Some("each of `uris` must be a text"),
+            }),
+            Some(_) => touches.unreadable = Some("`uris` must be a list of texts"),
+            None => {}
+        },
         "notify.send" => match args.get("url") {
             Some(Value::String(url)) => touches.urls.push(url),
             Some(_) => touches.unreadable = Some("`url` must be a text"),

@@ -59,6 +59,8 @@ fn what_a_call_touches_is_read_off_its_arguments() {
     assert_eq!(touches(&tool("web.fetch"), &args, &none).methods, ["HEAD"]);
     assert_eq!(touches(&tool("notify.send"), &json!({"url": "https://a.org"}), &none).methods, ["POST"]);
     assert_eq!(touches(&tool("file.write"), &json!({"path": "a.md"}), &none).run_files, ["a.md"]);
+    assert_eq!(touches(&tool("calendar.read"), &json!({"uris": ["/data/week.ics"]}), &none).paths, ["/data/week.ics"]);
+    assert_eq!(touches(&tool("calendar.read"), &json!({"mode": "sky"}), &none).paths, Vec::<&str>::new());
     assert_eq!(
         touches(&tool("memory.read"), &json!({"key": "url"}), &none),
         touches(&tool("memory.read"), &json!({}), &none)
@@ -73,6 +75,8 @@ fn arguments_that_cannot_be_read_are_refused() {
         ("web.fetch", json!({"url": "https://a.org", "method": 1})),
         ("source.fetch", json!({"uris": "https://a.org"})),
         ("source.fetch", json!({"uris": ["https://a.org", 1]})),
+        ("calendar.read", json!({"uris": "/data/week.ics"})),
+        ("calendar.read", json!({"uris": [7]})),
         ("file.read", json!(null)),
         ("notify.send", json!({"url": []})),
         ("web.fetch", json!({"url": {"$secret": "mail"}})),

@@ -77,7 +77,7 @@ pub(crate) fn extract(document: &Document, sentences: bool) -> Result<(Extracted
     if text.trim().is_empty() {
         return unusable("document-empty", "it has no text".to_owned());
     }
-    if is_binary(text) {
+    if is_binary(text) && document.media_type != "application/pdf" {
         return unusable("document-not-text", "it looks like binary data, not text".to_owned());
     }
     let source = Quotable { name: &document.name, text };
@@ -86,6 +86,8 @@ pub(crate) fn extract(document: &Document, sentences: bool) -> Result<(Extracted
     } else if is_html(document) {
         let reading = html::read(&Mapped::source(text));
         (one(source, document, &Stated::default(), &reading, sentences), "html")
+    } else if document.media_type == "application/pdf" {
+        (one(source, document, &Stated::default(), &markdown_reading(text, 0), sentences), "pdf")
     } else if is_plain(document) {
         (one(source, document, &Stated::default(), &plain::read(text, 0), sentences), "text")
     } else {
@@ -115,6 +117,42 @@ pub(crate) fn extract(document: &Document, sentences: bool) -> Result<(Extracted
         return unusable("document-without-sentences", "it has no sentence that could be quoted".to_owned());
     }
     Ok((stories, read_as))
+}
+
+/// Reads a document as one text with headings, whatever it is; for those who want its structure and not its items.
+pub(crate) fn reading(document: &Document) -> Result<(Reading, &'static str), Unusable> {
+    let unusable = |code: &str, reason: &str| Unusable {
+        name: document.name.clone(),
+        code: code.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let text = document.text.as_str();
+    if text.len() > DOCUMENT_BYTES_MAX {
+        return Err(unusable("document-too-large", "it is too long; parts of up to 2 MiB are read"));
+    }
+    if text.trim().is_empty() {
+        return Err(unusable("document-empty", "it has no text"));
+    }
+    if is_binary(text) && document.media_type != "application/pdf" {
+        return Err(unusable("document-not-text", "it looks like binary data, not text"));
+    }
+    if let Some(format) = feed::detect(text) {
+        let entries = feed::entries(text, format);
+        let blocks = entries.into_iter().flat_map(|entry| entry.blocks).collect();
+        return Ok((Reading { blocks, ..Reading::default() }, read_as(format)));
+    }
+    if is_html(document) {
+        return Ok((html::read(&Mapped::source(text)), "html"));
+    }
+    if document.media_type != "application/pdf" && is_plain(document) {
+        return Ok((plain::read(text, 0), "text"));
+    }
+    let after = match head::read(text) {
+        Head::Toml(_, after) | Head::Lines(_, after) => after,
+        Head::Absent | Head::Broken(_) => 0,
+    };
+    let kind = if document.media_type == "application/pdf" { "pdf" } else { "markdown" };
+    Ok((markdown_reading(text, after), kind))
 }
 
 fn one(source: Quotable<'_>, document: &Document, stated: &Stated, reading: &Reading, sentences: bool) -> Extracted {

@@ -94,13 +94,13 @@ pub struct CitationsReport {
 }
 
 /// The sources by name, to look quotes up in.
-struct Sources(BTreeMap<String, String>);
+pub(crate) struct Sources(BTreeMap<String, String>);
 
 impl Sources {
-    fn new(documents: Vec<Document>) -> Self {
+    pub(crate) fn new(documents: Vec<Document>) -> Self {
         Self(named(documents).into_iter().map(|document| (document.name, document.text)).collect())
     }
-    fn check(&self, quote: &Quote) -> Result<(), (&'static str, String)> {
+    pub(crate) fn check(&self, quote: &Quote) -> Result<(), (&'static str, String)> {
         let Some(text) = self.0.get(&quote.source) else {
             return Err(("source-missing", format!("there is no source {}", safe::clean(&quote.source))));
         };

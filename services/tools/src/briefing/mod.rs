@@ -11,31 +11,31 @@
 
 mod action;
 mod advisory;
-mod block;
-mod bm25;
-mod claims;
+pub(crate) mod block;
+pub(crate) mod bm25;
+pub(crate) mod claims;
 pub mod compose;
-mod dates;
-mod extract;
+pub(crate) mod dates;
+pub(crate) mod extract;
 pub mod factcheck;
-mod figures;
+pub(crate) mod figures;
 pub mod ground;
-mod mapped;
+pub(crate) mod mapped;
 pub mod model;
 pub mod persona;
-mod prose;
-mod quote;
+pub(crate) mod prose;
+pub(crate) mod quote;
 mod rank;
-mod read;
+pub(crate) mod read;
 pub mod related;
 pub mod render;
-mod safe;
-mod select;
+pub(crate) mod safe;
+pub(crate) mod select;
 mod severity;
 mod story;
 #[cfg(test)]
 mod tests;
-mod tools;
+pub(crate) mod tools;
 mod versions;
 
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //!
 //! Pure: no clock, no host, no run id, so that the same sources always give the same bytes.
 
-mod html;
+pub(crate) mod html;
 mod json;
-mod markdown;
+pub(crate) mod markdown;
 
 use std::collections::BTreeMap;
 
@@ -205,7 +205,7 @@ fn told(item: &Item) -> Option<String> {
 }
 
 /// What a contradiction is about, in words.
-fn about(contradiction: &Contradiction) -> String {
+pub(crate) fn about(contradiction: &Contradiction) -> String {
     let subject = &contradiction.subject;
     match (contradiction.kind, &contradiction.unit) {
         (FigureKind::Version, Some(of)) if of != subject => format!("{subject}: version of {of}"),

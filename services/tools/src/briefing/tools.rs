@@ -15,6 +15,7 @@ use super::model::{Claim, DOCUMENTS_MAX, Document, Ground, Unusable};
 use super::persona::{self, Change};
 use super::render::{self, Pack};
 use crate::bundled::shared::{args, base_usage, blocking, check_price, descriptor, outcome, refusal};
+use crate::modes;
 use crate::tool::{Answer, Descriptor, Failure, Measured, ProgressSink, Tool, ToolCall, ToolOutcome};
 
 /// `sophia.ground`.
@@ -33,12 +34,12 @@ pub(crate) struct PersonaInvoke;
 /// A value, or a list of them as an earlier step gave it.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Nested<T> {
+pub(crate) enum Nested<T> {
     Many(Vec<T>),
     One(T),
 }
 
-fn flat<T>(nested: Vec<Nested<T>>) -> Vec<T> {
+pub(crate) fn flat<T>(nested: Vec<Nested<T>>) -> Vec<T> {
     let mut all = Vec::new();
     for entry in nested {
         match entry {
@@ -118,7 +119,7 @@ fn output(value: &impl serde::Serialize) -> Result<Value, Failure> {
 }
 
 /// Documents of one call, counted before anything is read.
-fn documents(nested: Vec<Nested<Document>>) -> Result<Vec<Document>, Failure> {
+pub(crate) fn documents(nested: Vec<Nested<Document>>) -> Result<Vec<Document>, Failure> {
     let documents = flat(nested);
     if documents.len() > DOCUMENTS_MAX {
         let error = ground::GroundError::TooManyDocuments(documents.len());
@@ -128,7 +129,7 @@ fn documents(nested: Vec<Nested<Document>>) -> Result<Vec<Document>, Failure> {
 }
 
 /// Names a set of quotes and says how much of what was asked stands on one.
-fn evidence(names: &str, whole: usize, backed: usize, quotes: usize) -> Evidence {
+pub(crate) fn evidence(names: &str, whole: usize, backed: usize, quotes: usize) -> Evidence {
     let grounding_state = match (backed, whole) {
         (0, _) => GroundingState::Ungrounded,
         (backed, whole) if backed == whole => GroundingState::Grounded,
@@ -150,7 +151,11 @@ impl Tool for SophiaGround {
 
     async fn run(&self, call: ToolCall, progress: ProgressSink) -> ToolOutcome {
         progress.report("reading the sources", None);
-        work(call, 1.0, |asked: GroundArgs| {
+        work(call, 1.0, |asked: Value| {
+            if let Some(given) = modes::ground(&asked) {
+                return given;
+            }
+            let asked: GroundArgs = args(&asked)?;
             let request = Request {
                 documents: documents(asked.documents)?,
                 failures: flat(asked.failures),
@@ -176,24 +181,29 @@ impl Tool for SophiaFactCheck {
 
     async fn run(&self, call: ToolCall, progress: ProgressSink) -> ToolOutcome {
         progress.report("looking the quotes up in their sources", None);
-        work(call, 1.0, |asked: CheckArgs| match asked {
-            CheckArgs::Claims { claims, documents: nested } => {
-                let report = factcheck::check_claims(&claims, documents(nested)?);
-                let ids: Vec<String> = claims
-                    .iter()
-                    .map(|claim| format!("{} {} {}", claim.quote.source, claim.quote.start, claim.value))
-                    .collect();
-                // Without a claim there is nothing to bear out, and what is said elsewhere is checked elsewhere.
-                let evidence = match report.claims {
-                    0 => Evidence { grounding_state: GroundingState::NotRequired, ..evidence("", 0, 0, 0) },
-                    all => evidence(&ids.join("\n"), all, report.supported, report.supported),
-                };
-                Ok((output(&report)?, Some(evidence), true))
+        work(call, 1.0, |asked: Value| {
+            if let Some(given) = modes::check(&asked) {
+                return given;
             }
-            CheckArgs::Citations { draft, documents: nested } => {
-                let report = factcheck::check_citations(&draft, documents(nested)?);
-                let evidence = evidence(&report.quotes_digest, report.items, report.cited, report.found);
-                Ok((output(&report)?, Some(evidence), true))
+            match args(&asked)? {
+                CheckArgs::Claims { claims, documents: nested } => {
+                    let report = factcheck::check_claims(&claims, documents(nested)?);
+                    let ids: Vec<String> = claims
+                        .iter()
+                        .map(|claim| format!("{} {} {}", claim.quote.source, claim.quote.start, claim.value))
+                        .collect();
+                    // Without a claim there is nothing to bear out, and what is said elsewhere is checked elsewhere.
+                    let evidence = match report.claims {
+                        0 => Evidence { grounding_state: GroundingState::NotRequired, ..evidence("", 0, 0, 0) },
+                        all => evidence(&ids.join("\n"), all, report.supported, report.supported),
+                    };
+                    Ok((output(&report)?, Some(evidence), true))
+                }
+                CheckArgs::Citations { draft, documents: nested } => {
+                    let report = factcheck::check_citations(&draft, documents(nested)?);
+                    let evidence = evidence(&report.quotes_digest, report.items, report.cited, report.found);
+                    Ok((output(&report)?, Some(evidence), true))
+                }
             }
         })
         .await
@@ -208,15 +218,21 @@ impl Tool for CompositionSuggest {
 
     async fn run(&self, call: ToolCall, progress: ProgressSink) -> ToolOutcome {
         progress.report("composing", None);
-        work(call, 0.0, |asked: ComposeArgs| match asked {
-            ComposeArgs::Draft { ground } => {
-                let draft = compose::draft(*ground);
-                Ok((json!({ "draft": output(&draft)? }), None, true))
+        work(call, 0.0, |asked: Value| {
+            if let Some(given) = modes::compose(&asked) {
+                return given;
             }
-            ComposeArgs::Render { draft, claims, citations, tone } => {
-                let pack = Pack { draft: &draft, claims: &claims, citations: &citations, tone: &tone };
-                let rendered = render::render(pack).map_err(|error| refusal(error.code(), error.to_string()))?;
-                Ok((output(&rendered)?, None, true))
+            modes::known(&asked, &["draft", "render"])?;
+            match args(&asked)? {
+                ComposeArgs::Draft { ground } => {
+                    let draft = compose::draft(*ground);
+                    Ok((json!({ "draft": output(&draft)? }), None, true))
+                }
+                ComposeArgs::Render { draft, claims, citations, tone } => {
+                    let pack = Pack { draft: &draft, claims: &claims, citations: &citations, tone: &tone };
+                    let rendered = render::render(pack).map_err(|error| refusal(error.code(), error.to_string()))?;
+                    Ok((output(&rendered)?, None, true))
+                }
             }
         })
         .await
@@ -230,7 +246,11 @@ impl Tool for PersonaInvoke {
     }
 
     async fn run(&self, call: ToolCall, _progress: ProgressSink) -> ToolOutcome {
-        work(call, 0.0, |asked: PersonaArgs| {
+        work(call, 0.0, |asked: Value| {
+            if let Some(given) = modes::persona(&asked) {
+                return given;
+            }
+            let asked: PersonaArgs = args(&asked)?;
             if asked.persona != persona::PERSONA {
                 let known = persona::PERSONA;
                 return Err(refusal("persona-not-available", format!("only the persona `{known}` is available")));

@@ -4,7 +4,7 @@ mod file;
 mod memory;
 mod run_files;
 pub(crate) mod shared;
-mod source;
+pub(crate) mod source;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -23,6 +23,7 @@ use self::source::SourceFetch;
 use self::web::{SystemResolver, WebFetch, WebFetcher};
 use crate::server::ToolServer;
 use crate::tool::Tool;
+use crate::week::tools::CalendarRead;
 
 /// What the bundled tools need to know of their installation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,6 +36,11 @@ pub struct BundledConfig {
 
 /// A server of all bundled tools.
 pub fn registry(config: BundledConfig) -> ToolServer {
+    ToolServer::new(tools(config))
+}
+
+/// All bundled tools.
+pub(crate) fn tools(config: BundledConfig) -> Vec<Arc<dyn Tool>> {
     let files = Arc::new(RunFiles::new(config.data_dir.clone()));
     let memories = Arc::new(Memories::new(config.data_dir.clone()));
     let web = Arc::new(WebFetcher::new(config.exemptions.clone(), Arc::new(SystemResolver)));
@@ -46,6 +52,7 @@ pub fn registry(config: BundledConfig) -> ToolServer {
         Arc::new(MemoryRead(Arc::clone(&memories))),
         Arc::new(MemoryWrite(memories)),
     ];
+    tools.push(Arc::new(CalendarRead));
     tools.extend(crate::briefing::tools(&config));
-    ToolServer::new(tools)
+    tools
 }

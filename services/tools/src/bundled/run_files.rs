@@ -111,6 +111,11 @@ impl RunFiles {
         }))
     }
 
+    /// Refuses a path that could not be written.
+    pub(crate) fn check(path: &str) -> Result<(), Failure> {
+        RunPath::parse(path).map(|_| ())
+    }
+
     /// Reads a whole file as text.
     pub(crate) fn read(&self, tenant: &TenantId, run: RunId, path: &str) -> Result<String, Failure> {
         let path = RunPath::parse(path)?;

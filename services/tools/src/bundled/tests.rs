@@ -158,3 +158,28 @@ fn every_bundled_tool_is_in_the_catalog_once_and_under_the_catalogs_version() {
         assert!(descriptors.iter().any(|descriptor| descriptor.tool_id == expected), "{expected}");
     }
 }
+
+#[tokio::test]
+async fn a_folder_is_written_in_one_call_and_nothing_of_it_if_a_name_leads_out() {
+    let home = home();
+    let content = json!({ "index.md": "# Index\n", "part/one.md": "one" });
+    let args = json!({ "mode": "folder", "path": "course/", "content": content });
+    let given = answer(run(&home.write, call(&home.write, args)).await);
+    assert_eq!(given.output["path"], "course");
+    assert_eq!(given.output["files"][0]["path"], "course/index.md");
+    assert_eq!(given.artifacts.len(), 2);
+    assert_eq!(given.measured, Some(usage(1.0, [(BudgetCategory::StorageBytes, 11.0)])));
+    let read = answer(run(&home.read, call(&home.read, json!({ "path": "course/part/one.md" }))).await);
+    assert_eq!(read.output["content"], "one");
+
+    let code = async |args: serde_json::Value| failure(run(&home.write, call(&home.write, args)).await).code;
+    let out = json!({ "mode": "folder", "path": "b", "content": { "a.md": "x", "../../out.md": "x" } });
+    assert_eq!(code(out).await, "path-not-allowed");
+    assert_eq!(failure(run(&home.read, call(&home.read, json!({ "path": "b/a.md" }))).await).code, "file-missing");
+    for content in [json!("text"), json!({}), json!({ "a.md": 1 }), json!(["a.md"])] {
+        assert_eq!(code(json!({ "mode": "folder", "path": "b", "content": content })).await, "args-invalid");
+    }
+    let mut order = call(&home.write, json!({ "mode": "folder", "path": "b", "content": { "a": "aa", "b": "bb" } }));
+    order.ceiling = order.ceiling.with(BudgetCategory::StorageBytes, Micros::units(3));
+    assert_eq!(failure(run(&home.write, order).await).code, "ceiling-too-low");
+}

@@ -8,8 +8,8 @@ use crate::briefing::model::{Item, Supports};
 use crate::briefing::safe::{self, clean, spans};
 
 /// A page made of strangers' words may load and run nothing, even if an escape were forgotten.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
-const STYLE: &str = include_str!("style.css");
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// Renders the pack.
 pub(super) fn render(pack: Pack<'_>) -> String {
@@ -237,7 +237,7 @@ fn version(versions: &str) -> String {
 }
 
 /// Shown text as HTML: code stays code, and nothing else of it is markup.
-fn inline(shown: &str) -> String {
+pub(crate) fn inline(shown: &str) -> String {
     spans(&clean(shown)).iter().map(|span| if span.is_code { code(&span.text) } else { escape(&span.text) }).collect()
 }
 
@@ -246,7 +246,7 @@ fn code(shown: &str) -> String {
 }
 
 /// Text without any markup.
-fn text(shown: &str) -> String {
+pub(crate) fn text(shown: &str) -> String {
     escape(&clean(shown))
 }
 

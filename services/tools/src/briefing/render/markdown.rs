@@ -173,7 +173,7 @@ fn version(text: &str) -> String {
 }
 
 /// Shown text as Markdown: code stays code, and nothing else of it is markup.
-fn inline(text: &str) -> String {
+pub(crate) fn inline(text: &str) -> String {
     spans(&clean(text)).iter().map(|span| if span.is_code { code(&span.text) } else { escape(&span.text) }).collect()
 }
 
@@ -210,7 +210,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Text at the beginning of a line, where `1.`, `-`, `+` and `=` would begin a block.
-fn guard(text: &str) -> String {
+pub(crate) fn guard(text: &str) -> String {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if digits > 0 && text[digits..].starts_with(['.', ')']) {
         return format!("{}\\{}", &text[..digits], &text[digits..]);

@@ -1,12 +1,15 @@
 //! From bytes to documents: what counts as a text that later steps can quote, and why a source may give nothing.
 //!
 //! A document carries its source byte for byte, markup and all. So a quote is a run of bytes of the source itself, and
-//! anybody who has the file can look it up; what the markup means is for the step that reads it.
+//! anybody who has the file can look it up; what the markup means is for the step that reads it. Of a PDF it carries the
+//! text of the pages, of an EPUB each chapter.
 
 use serde::Serialize;
 use signalbox_domain::canonical::sha256_hex;
 
-/// Largest source, in bytes.
+use crate::material::{MATERIAL_BYTES_MAX, Unread, epub, guarded, pdf};
+
+/// Largest text source, in bytes.
 pub(crate) const SOURCE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// One text that later steps may quote.
@@ -53,12 +56,66 @@ pub(crate) struct Raw {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Reads a source.
-pub(crate) fn read(raw: Raw) -> Result<Document, SourceFailure> {
+/// Reads a source: one document, or the chapters of a book.
+pub(crate) fn read(raw: Raw) -> Result<Vec<Document>, SourceFailure> {
+    let material = if raw.bytes.starts_with(b"%PDF-") || is_declared(&raw, "application/pdf", ".pdf") {
+        Some(pdf(&raw))
+    } else if is_declared(&raw, "application/epub+zip", ".epub") {
+        Some(epub(&raw))
+    } else {
+        None
+    };
+    match material {
+        Some(read) => read.map_err(|(code, message)| SourceFailure::new(raw.name, code, message)),
+        None => read_text(raw).map(|document| vec![document]),
+    }
+}
+
+fn is_declared(raw: &Raw, media_type: &str, ending: &str) -> bool {
+    let silent = matches!(raw.declared.as_deref(), None | Some("" | "application/octet-stream"));
+    raw.declared.as_deref() == Some(media_type) || silent && raw.name.to_ascii_lowercase().ends_with(ending)
+}
+
+/// The text of its pages. Its digest is that of the file, so it differs from the digest of the text.
+fn pdf(raw: &Raw) -> Result<Vec<Document>, Unread> {
+    bounded(raw)?;
+    let text = guarded("pdf-broken", || pdf::text(&raw.bytes))?;
+    Ok(vec![Document {
+        uri: raw.uri.clone(),
+        name: raw.name.clone(),
+        media_type: "application/pdf".to_owned(),
+        sha256: sha256_hex(&raw.bytes),
+        text,
+    }])
+}
+
+/// Its chapters, each a document of its own below the name of the book.
+fn epub(raw: &Raw) -> Result<Vec<Document>, Unread> {
+    bounded(raw)?;
+    let chapters = guarded("epub-broken", || epub::chapters(&raw.bytes))?;
+    let document = |chapter: epub::Chapter| Document {
+        uri: raw.uri.clone(),
+        name: format!("{}/{}", raw.name, chapter.name),
+        media_type: "application/xhtml+xml".to_owned(),
+        sha256: sha256_hex(chapter.text.as_bytes()),
+        text: chapter.text,
+    };
+    Ok(chapters.into_iter().map(document).collect())
+}
+
+/// Nothing is read of what is too large.
+fn bounded(raw: &Raw) -> Result<(), Unread> {
+    if raw.bytes.len() > MATERIAL_BYTES_MAX {
+        return Err(("source-too-large", "it has more than 16 MiB".to_owned()));
+    }
+    Ok(())
+}
+
+fn read_text(raw: Raw) -> Result<Document, SourceFailure> {
     let Raw { name, uri, declared, bytes } = raw;
     let fail = |code, message: String| Err(SourceFailure::new(name.clone(), code, message));
     let Some(media_type) = media_type(&name, declared.as_deref()).filter(|_| !looks_binary(&bytes)) else {
-        let message = "it is not a text; Markdown, HTML, plain text, feeds and JSON can be read";
+        let message = "it is not a text; Markdown, HTML, plain text, feeds, JSON, PDF and EPUB can be read";
         return fail("source-not-text", message.to_owned());
     };
     if bytes.len() > SOURCE_BYTES_MAX {
@@ -120,7 +177,8 @@ mod tests {
     use super::*;
 
     fn file(name: &str, bytes: &[u8]) -> Result<Document, SourceFailure> {
-        read(Raw { name: name.to_owned(), uri: None, declared: None, bytes: bytes.to_vec() })
+        let raw = Raw { name: name.to_owned(), uri: None, declared: None, bytes: bytes.to_vec() };
+        read(raw).map(|mut documents| documents.pop().unwrap())
     }
 
     #[test]
@@ -139,9 +197,11 @@ mod tests {
     #[test]
     fn each_reason_to_give_nothing_has_its_code() {
         let large = vec![b'x'; SOURCE_BYTES_MAX + 1];
-        let cases: [(&str, &[u8], &str); 9] = [
-            ("a.pdf", b"hello", "source-not-text"),
-            ("a.txt", b"%PDF-1.7 \xff", "source-not-text"),
+        let cases: [(&str, &[u8], &str); 11] = [
+            ("a.pdf", b"hello", "pdf-broken"),
+            ("a.txt", b"%PDF-1.7 \xff", "pdf-broken"),
+            ("a.epub", b"hello", "epub-broken"),
+            ("a.zip", b"PK\x03\x04", "source-not-text"),
             ("a.txt", b"a\0b", "source-not-text"),
             ("a.txt", b"caf\xe9", "source-not-utf8"),
             ("a.txt", b"", "source-empty"),

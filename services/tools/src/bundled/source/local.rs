@@ -6,10 +6,11 @@ use std::path::{Component, Path, PathBuf};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 
-use super::document::{Raw, SOURCE_BYTES_MAX, SourceFailure};
+use super::document::{Raw, SourceFailure};
+use crate::material::MATERIAL_BYTES_MAX;
 
 /// Reads a file that lies inside one of the paths the grant allows.
-pub(super) fn fetch(uri: &str, allowed: Option<&[String]>) -> Result<Raw, SourceFailure> {
+pub(crate) fn fetch(uri: &str, allowed: Option<&[String]>) -> Result<Raw, SourceFailure> {
     let path = Path::new(uri);
     let plain = path.file_name().map_or_else(|| "source".to_owned(), |name| name.to_string_lossy().into_owned());
     let refuse = |code, message: &str| Err(SourceFailure::new(plain.clone(), code, message));
@@ -38,6 +39,23 @@ pub(super) fn fetch(uri: &str, allowed: Option<&[String]>) -> Result<Raw, Source
             refuse("source-unreadable", &format!("it cannot be read: {}", error.kind()))
         }
     }
+}
+
+/// Opens a folder that lies inside one of the paths the grant allows.
+pub(super) fn open_folder(uri: &str, allowed: Option<&[String]>) -> Result<Dir, SourceFailure> {
+    let path = Path::new(uri);
+    let plain = path.file_name().map_or_else(|| "folder".to_owned(), |name| name.to_string_lossy().into_owned());
+    let Some(place) = Place::of(path, allowed.unwrap_or_default()) else {
+        return Err(SourceFailure::new(plain, "path-not-allowed", "it is not among the files this call may read"));
+    };
+    let opened = std::fs::canonicalize(&place.allowed).and_then(|base| {
+        let base = Dir::open_ambient_dir(base, ambient_authority())?;
+        if place.inside.as_os_str().is_empty() { Ok(base) } else { base.open_dir(&place.inside) }
+    });
+    opened.map_err(|error| {
+        tracing::debug!(%error, "a folder could not be opened");
+        SourceFailure::new(plain, "source-not-a-folder", "it is no folder that can be read")
+    })
 }
 
 #[derive(Debug)]
@@ -109,7 +127,7 @@ impl Opened {
         }
         let mut bytes = Vec::new();
         // One byte more than allowed, so that a file which is too large is seen to be.
-        self.folder.open(&self.name)?.take(SOURCE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+        self.folder.open(&self.name)?.take(MATERIAL_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 }

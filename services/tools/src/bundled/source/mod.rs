@@ -3,7 +3,8 @@
 //! One bad source never takes the others with it: each failure is named, and the outcome is partial.
 
 pub(crate) mod document;
-mod local;
+mod enumerate;
+pub(crate) mod local;
 #[cfg(test)]
 mod tests;
 
@@ -41,17 +42,26 @@ pub(crate) struct SourceFetch(pub(crate) Arc<WebFetcher>);
 #[serde(deny_unknown_fields)]
 struct Args {
     uris: Vec<String>,
+    #[serde(default)]
+    mode: Option<Mode>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    /// List what can be read in folders.
+    Enumerate,
 }
 
 /// What one source gave, and whether anything left this machine for it.
 struct Gathered {
-    given: Result<Document, SourceFailure>,
+    given: Result<Vec<Document>, SourceFailure>,
     left: bool,
 }
 
 impl SourceFetch {
     async fn fetch(&self, call: ToolCall, progress: ProgressSink) -> Result<ToolOutcome, Failure> {
-        let Args { uris } = args(&call.args)?;
+        let Args { uris, mode } = args(&call.args)?;
         check_price(&call)?;
         if uris.is_empty()
             || uris.len() > URIS_MAX
@@ -66,6 +76,9 @@ impl SourceFetch {
         if uris.len() as u64 > reserved.0 || web as u64 > reserved.1 {
             return Err(refusal("ceiling-too-low", "fewer look-ups are reserved for this call than it names sources"));
         }
+        if let Some(Mode::Enumerate) = mode {
+            return enumerate::enumerate(uris, &call).await;
+        }
         let deadline = call.deadline.checked_sub(RESERVE).unwrap_or(call.deadline);
         let all = uris.len();
         let fetching = uris.into_iter().map(|uri| self.one(uri, &call.constraints, deadline));
@@ -76,13 +89,16 @@ impl SourceFetch {
             let gathered = gathered?;
             left += u32::from(gathered.left);
             match gathered.given {
-                Ok(document) if text_bytes + document.text.len() > TEXT_BYTES_MAX => {
-                    let message = "the answer has no room for it; fetch it in a call of its own";
-                    failures.push(SourceFailure::new(document.name, "source-output-full", message));
-                }
-                Ok(document) => {
-                    text_bytes += document.text.len();
-                    documents.push(document);
+                Ok(given) => {
+                    for document in given {
+                        if text_bytes + document.text.len() > TEXT_BYTES_MAX {
+                            let message = "the answer has no room for it; fetch it in a call of its own";
+                            failures.push(SourceFailure::new(document.name, "source-output-full", message));
+                        } else {
+                            text_bytes += document.text.len();
+                            documents.push(document);
+                        }
+                    }
                 }
                 Err(failure) => failures.push(failure),
             }

@@ -140,3 +140,37 @@ async fn bad_arguments_and_more_sources_than_reserved_are_refused() {
     tight.ceiling = tight.ceiling.with(BudgetCategory::ExternalCalls, Micros::ZERO);
     assert_eq!(failure(run(&tool, tight).await).code, "ceiling-too-low");
 }
+
+#[tokio::test]
+async fn a_folder_is_listed_without_what_is_hidden_linked_or_no_text() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(home.path().join("deep/er")).unwrap();
+    for name in ["b.md", "a.TXT", ".secret.md", "cat.png", "deep/er/c.pdf"] {
+        std::fs::write(home.path().join(name), "x").unwrap();
+    }
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(home.path(), home.path().join("round")).unwrap();
+    let tool = SourceFetch(fetcher());
+    let folder = home.path().to_str().unwrap().to_owned();
+    let listed = |uris: Vec<String>, paths: Vec<&std::path::Path>| {
+        let mut order = order(&tool, &uris, &paths);
+        order.args["mode"] = json!("enumerate");
+        order
+    };
+    let given = answer(run(&tool, listed(vec![folder.clone()], vec![home.path()])).await);
+    let names: Vec<&str> = given.output["uris"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|uri| uri.as_str().unwrap().strip_prefix(&folder).unwrap())
+        .collect();
+    assert_eq!(names, ["/a.TXT", "/b.md", "/deep/er/c.pdf"]);
+    let skipped = names_and_codes(&given.output["skipped"]);
+    assert_eq!(skipped[0], ("cat.png".to_owned(), "source-not-text".to_owned()));
+
+    let refused =
+        partial(run(&tool, listed(vec!["/etc".to_owned(), "http://a.org".to_owned()], vec![home.path()])).await);
+    let codes: Vec<String> = names_and_codes(&refused.output["failures"]).into_iter().map(|(_, code)| code).collect();
+    assert_eq!(codes, ["path-not-allowed", "source-not-a-folder"]);
+    assert_eq!(refused.output["uris"], json!([]));
+}
