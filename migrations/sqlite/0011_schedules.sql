@@ -35,4 +35,4 @@ CREATE INDEX schedule_fires_by_state ON schedule_fires (tenant, state, at_ms);
 CREATE INDEX schedule_fires_old ON schedule_fires (recorded_at_ms);
 
 -- Schedules stand in the log of changes. Older programs cannot read it.
-UPDATE store_meta SET schema_version = 10, min_reader = 10;
+UPDATE store_meta SET schema_version = 11, min_reader = 11;

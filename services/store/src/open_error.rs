@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// The schema this version writes, in either database, and the newest it can read. Each migration that changes the meaning
 /// of something raises `min_reader` in `store_meta`.
-pub const SCHEMA_VERSION: i64 = 10;
+pub const SCHEMA_VERSION: i64 = 11;
 
 /// Why a store cannot be opened. Where it is stands in the message; a password never does.
 #[derive(Debug, thiserror::Error)]
