@@ -39,5 +39,6 @@ pub use node::{
     AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
     GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, RolloutStanding,
     RolloutStep, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
+    Fired, PipelineStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

@@ -8,7 +8,8 @@ use crate::governance::grant::{Grant, GrantScope, line_of};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::{self, BucketRule};
-use crate::ids::{ActorId, BucketId, ExecutorId, GrantId, RunId, SwitchId, WebhookId};
+use crate::ids::{ActorId, BucketId, ExecutorId, GrantId, PipelineId, RunId, SwitchId, TenantId, WebhookId};
+use crate::pipeline::TenantPipelineCustomization;
 use crate::registry::{AgentMove, AgentRegistry, AgentRegistryEntry, RegisteredExecutor};
 use crate::time::UnixMs;
 use crate::webhook::Webhook;
@@ -70,6 +71,8 @@ pub enum GovernanceChange {
         /// When.
         at_unix_ms: UnixMs,
     },
+    /// A tenant made a pipeline tighter, or took that back.
+    PipelineCustomized(Box<TenantPipelineCustomization>),
     /// A rollout was begun or moved.
     RolloutSet {
         /// As it stands from now on.
@@ -129,6 +132,8 @@ pub struct GovernanceState {
     pub executors: Vec<RegisteredExecutor>,
     /// Rollouts, the finished ones too, in the order they were begun.
     pub rollouts: Vec<Rollout>,
+    /// What tenants have made of pipelines.
+    pub customizations: Vec<TenantPipelineCustomization>,
 }
 
 impl GovernanceState {
@@ -197,6 +202,11 @@ impl GovernanceState {
                     executor.retired_at_unix_ms.get_or_insert(*at_unix_ms);
                 }
             }
+            GovernanceChange::PipelineCustomized(own) => {
+                put(&mut self.customizations, &**own, |known| {
+                    known.tenant_id == own.tenant_id && known.pipeline_id == own.pipeline_id
+                });
+            }
             GovernanceChange::RolloutSet { rollout, moved } => {
                 put(&mut self.rollouts, rollout, |known| known.rollout_id == rollout.rollout_id);
                 if let Some(moved) = moved {
@@ -214,6 +224,17 @@ fn put<T: Clone>(known: &mut Vec<T>, new: &T, is_same: impl Fn(&T) -> bool) {
     }
 }
 
+impl GovernanceState {
+    /// What a tenant has made of a pipeline, if it has (PIP-024).
+    pub fn customization(
+        &self,
+        tenant_id: &TenantId,
+        pipeline_id: &PipelineId,
+    ) -> Option<&TenantPipelineCustomization> {
+        self.customizations.iter().find(|own| own.tenant_id == *tenant_id && own.pipeline_id == *pipeline_id)
+    }
+}
+
 impl GovernanceChange {
     /// The webhook whose deliveries the change concerns, and the webhook as it is from then on; `None` in it: it is removed.
     pub fn of_webhook(&self) -> Option<(&WebhookId, Option<&Webhook>)> {
@@ -226,6 +247,7 @@ impl GovernanceChange {
             | Self::GrantRevoked { .. }
             | Self::ThrottlesSet(_)
             | Self::RolloutSet { .. }
+            | Self::PipelineCustomized(_)
             | Self::AgentPublished(_)
             | Self::AgentMoved(_)
             | Self::ExecutorRegistered(_)
@@ -255,14 +277,15 @@ pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
                 }
         }
         GovernanceChange::ThrottleSet(rule) => throttle::applies(rule, target),
-        // A bucket that is gone holds nobody up, a run keeps the agents it was submitted with, and a rollout chooses versions
-        // for runs to come.
+        // A bucket that is gone holds nobody up, a run keeps the agents and the plan it was submitted with, and a rollout
+        // chooses versions for runs to come.
         GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::WebhookPut(_)
         | GovernanceChange::WebhookRemoved { .. }
         | GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::PipelineCustomized(_)
         | GovernanceChange::RolloutSet { .. } => false,
         // Which version of a tool is served, and whether any is, changes what the gate says of it.
         GovernanceChange::ExecutorRegistered(executor) => executor.serves(&target.tool_id),

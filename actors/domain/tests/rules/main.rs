@@ -19,6 +19,7 @@ mod invocations;
 mod isolation;
 mod kill_switches;
 mod modes;
+mod pipelines;
 mod queues;
 mod readiness;
 mod redaction;
