@@ -6,7 +6,7 @@ use crate::client::Connection;
 use crate::commands::{
     AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
     DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand,
-    KeysCommand, MigrateArgs, ProfilesCommand, RolloutsCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand,
+    KeysCommand, MigrateArgs, PipelinesCommand, ProfilesCommand, RehearseArgs, RolloutsCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand,
     ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand,
 };
 use crate::output::{Colour, Format};
@@ -51,6 +51,13 @@ pub(crate) enum Command {
     /// Submits, watches and steers runs.
     #[command(subcommand)]
     Runs(RunsCommand),
+    /// Shows pipelines, triggers and rehearses them, and makes them tighter for a tenant.
+    #[command(subcommand)]
+    Pipelines(PipelinesCommand),
+    /// Rehearses a pipeline: nothing is touched; says what a real run would cost, whom it would ask, and what would stop it.
+    #[command(after_help = "Example:
+  signalbox rehearse nyx.event_explainer_set --input sky.json")]
+    Rehearse(RehearseArgs),
     /// Shows how many runs are where, and which kill switches are in force.
     Dashboard(DashboardArgs),
     /// Shows and answers open questions.

@@ -252,6 +252,7 @@ impl Serving {
             webhooks: Arc::new(station.node.clone()),
             registry: Arc::new(station.node.clone()),
             feedback: Arc::new(station.node.clone()),
+            pipelines: Arc::new(station.node.clone()),
             identity,
             keys: station.keys.clone(),
             ids: station.ids.clone(),

@@ -2,6 +2,7 @@
 
 pub use crate::feedback::api::FeedbackApi;
 pub use crate::governing::api::GovernanceApi;
+pub use crate::pipelines::api::PipelineApi;
 pub use crate::registry::api::RegistryApi;
 pub use crate::webhooks::api::WebhookApi;
 use async_trait::async_trait;

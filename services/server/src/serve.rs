@@ -12,6 +12,7 @@ use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
 use signalbox_proto::v1::feedback_service_server::FeedbackServiceServer;
 use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::identity_service_server::IdentityServiceServer;
+use signalbox_proto::v1::pipeline_service_server::PipelineServiceServer;
 use signalbox_proto::v1::registry_service_server::RegistryServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
 use signalbox_proto::v1::webhook_service_server::WebhookServiceServer;
@@ -21,11 +22,12 @@ use tokio::sync::{Semaphore, watch};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 
-use crate::api::{FeedbackApi, GovernanceApi, RegistryApi, RunApi, WebhookApi};
+use crate::api::{FeedbackApi, GovernanceApi, PipelineApi, RegistryApi, RunApi, WebhookApi};
 use crate::dashboard::Dashboard;
 use crate::feedback::Feedbacks;
 use crate::governing::Governing;
 use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured, check_listen};
+use crate::pipelines::Pipelines;
 use crate::rates::{RateError, Rates, RequestRate};
 use crate::registry::Registry;
 use crate::service::Runs;
@@ -84,6 +86,8 @@ pub struct Edge {
     pub registry: Arc<dyn RegistryApi>,
     /// The node, as whoever compares versions of agents sees it.
     pub feedback: Arc<dyn FeedbackApi>,
+    /// The node, as whoever triggers pipelines sees it.
+    pub pipelines: Arc<dyn PipelineApi>,
     /// Tells callers apart.
     pub identity: Arc<dyn Identify>,
     /// API keys of the store.
@@ -214,7 +218,7 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 7] = [
+const SERVICES: [&str; 8] = [
     <RunServiceServer<Runs> as NamedService>::NAME,
     <DashboardServiceServer<Dashboard> as NamedService>::NAME,
     <GovernanceServiceServer<Governing> as NamedService>::NAME,
@@ -222,6 +226,7 @@ const SERVICES: [&str; 7] = [
     <WebhookServiceServer<Webhooks> as NamedService>::NAME,
     <RegistryServiceServer<Registry> as NamedService>::NAME,
     <FeedbackServiceServer<Feedbacks> as NamedService>::NAME,
+    <PipelineServiceServer<Pipelines> as NamedService>::NAME,
 ];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
@@ -248,6 +253,9 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let feedback = FeedbackServiceServer::new(Feedbacks { api: edge.feedback.clone() })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let pipelines = PipelineServiceServer::new(Pipelines { api: edge.pipelines })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
     let dashboard = Dashboard { api: edge.api.clone() };
@@ -279,6 +287,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .add_service(Door::before(dashboard, &identity, &rates))
         .add_service(Door::before(registry, &identity, &rates))
         .add_service(Door::before(feedback, &identity, &rates))
+        .add_service(Door::before(pipelines, &identity, &rates))
         .add_service(Door::before(identities, &identity, &rates))
         .add_service(Door::before(webhooks, &identity, &rates))
         .add_service(reflection)
