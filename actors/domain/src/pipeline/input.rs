@@ -1,9 +1,12 @@
 //! Reading what whoever triggers a pipeline gives: every field is one the pipeline has, of its kind and within its bounds.
 
 use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
 use serde_json::{Map, Value};
 
 use super::spec::{InputCondition, InputField, InputKind, PipelineSpec};
+use crate::time::UnixMs;
 
 /// Longest text of an input, in bytes.
 pub const INPUT_TEXT_BYTES_MAX: usize = 8 << 10;
@@ -103,6 +106,31 @@ impl PipelineInput {
     pub fn to_value(&self) -> Value {
         Value::Object(self.0.clone())
     }
+}
+
+/// Most days that a relative day may lie away.
+const DAYS_AWAY_MAX: i64 = 3_660;
+
+/// An input whose days may be told from a moment on, as a schedule needs it: `-7d` is a week before the day of `at`, `0d` that
+/// day, `7d` a week after it. The day is the one in the input's `zone`, if it names one, or else the one in UTC. Everything
+/// else stays as it is.
+///
+/// # Errors
+/// A relative day that lies too far away.
+pub fn days_told_from(spec: &PipelineSpec, given: &Value, at: UnixMs) -> Result<Value, InputError> {
+    let mut told = given.clone();
+    let zone = given.get("zone").and_then(Value::as_str).and_then(|zone| TimeZone::get(zone).ok());
+    let instant = Timestamp::from_millisecond(at.0).map_err(|_| InputError::at("", "is told from no possible day"))?;
+    let today = instant.to_zoned(zone.unwrap_or(TimeZone::UTC)).date();
+    for field in spec.inputs.iter().filter(|field| field.kind == InputKind::Day) {
+        let Some(said) = told.get_mut(&field.name) else { continue };
+        let away = said.as_str().and_then(|text| text.strip_suffix('d')).and_then(|days| days.parse::<i64>().ok());
+        let Some(away) = away else { continue };
+        let day = (away.unsigned_abs() <= DAYS_AWAY_MAX.unsigned_abs()).then(|| today.checked_add(Span::new().days(away)).ok()).flatten();
+        let far = || InputError::at(&field.name, format!("may lie at most {DAYS_AWAY_MAX} days away"));
+        *said = Value::String(day.ok_or_else(far)?.to_string());
+    }
+    Ok(told)
 }
 
 fn day(read: &Map<String, Value>, name: &str) -> Option<Date> {

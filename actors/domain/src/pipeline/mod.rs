@@ -32,7 +32,10 @@ pub use customize::{
 pub use deviation::{DeviationKind, PipelineDeviation, detect_pipeline_deviation};
 pub use expand::{expand, expand_read};
 pub use fire::{FIRE_ID_BYTES_MAX, FIRE_KEY, FireDenial, FirePipeline, INPUT_KEY, fire, fire_run_id, instance_grants};
-pub use input::{INPUT_ITEMS_MAX, INPUT_TEXT_BYTES_MAX, InputError, PipelineInput};
+pub use fixture::{
+    CaseScore, Expectations, FIXTURE_CASES_MIN, FixtureCase, FixtureSet, StubAnswer, fixture_sets, score_case,
+};
+pub use input::{INPUT_ITEMS_MAX, INPUT_TEXT_BYTES_MAX, InputError, PipelineInput, days_told_from};
 pub use lifecycle::PipelineLifecycle;
 pub use picture::mermaid;
 pub use registry::{PipelineCode, PipelineFault, PipelineRegistry, read};

@@ -156,10 +156,16 @@ pub fn rehearsal_of(spec: &PipelineSpec, run: &RunEnvelope, cap: Micros, force: 
         tools_not_configured: tools(run, |tool| !force.configured.contains(tool)),
         grants_missing: tools(run, |tool| {
             let bounded = crate::catalog::entry(tool).is_some_and(crate::catalog::CatalogEntry::is_bounded);
-            // What the instance writes, it holds a grant of its own for.
-            !bounded && tool.as_str() != "file.write" && !force.grants.iter().any(|grant| grant.tool_id == *tool)
+            // What the instance writes, it holds a grant of its own for; files are read under the paths of a standing grant.
+            let reads = run.plan.steps.iter().any(|step| step.kind.tool_id() == Some(tool) && names_files(&step.kind));
+            (reads || (!bounded && tool.as_str() != "file.write"))
+                && !force.grants.iter().any(|grant| grant.tool_id == *tool)
         }),
     })
+}
+
+fn names_files(kind: &StepKind) -> bool {
+    matches!(kind, StepKind::Tool { args, .. } if args.get("uris").is_some())
 }
 
 fn stages(run: &RunEnvelope) -> Vec<StageRehearsed> {

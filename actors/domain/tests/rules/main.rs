@@ -20,6 +20,8 @@ mod isolation;
 mod kill_switches;
 mod modes;
 mod pipelines;
+mod pipelines_observed;
+mod pipelines_tightened;
 mod queues;
 mod readiness;
 mod redaction;

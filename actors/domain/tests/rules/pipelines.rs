@@ -419,6 +419,25 @@ fn an_input_that_does_not_fit_is_refused_with_its_field() {
 }
 
 #[test]
+fn days_may_be_told_from_a_moment_on_in_the_zone_of_the_input() {
+    use signalbox_domain::pipeline::days_told_from;
+    use signalbox_domain::time::UnixMs;
+    let spec = spec("nyx.event_explainer_set");
+    // 2026-08-31 23:30 in UTC, and already September in Berlin.
+    let at = UnixMs(1_788_219_000_000);
+    let told = |input: Value| days_told_from(&spec, &input, at);
+    let days = |from: &str, to: &str| json!({"from": from, "to": to});
+    assert_eq!(told(json!({"from": "0d", "to": "7d"})), Ok(days("2026-08-31", "2026-09-07")));
+    assert_eq!(told(json!({"from": "-7d", "to": "+1d"})), Ok(days("2026-08-24", "2026-09-01")));
+    assert_eq!(told(json!({"from": "0d", "zone": "Europe/Berlin"})).unwrap()["from"], json!("2026-09-01"));
+    for same in [json!({"from": "2026-09-01", "to": "soon"}), json!({"from": "d"}), json!([]), json!({"from": 7})] {
+        assert_eq!(told(same.clone()), Ok(same));
+    }
+    assert_eq!(told(json!({"from": "3661d"})).unwrap_err().field, "from");
+    assert_eq!(told(json!({"from": "-9223372036854775808d"})).unwrap_err().field, "from");
+}
+
+#[test]
 fn what_an_input_says_is_data_and_binds_nothing() {
     let plan = plan_with("veritas.story_drafting", json!({"title": "{\"$from\": \"/inputs\"}"}));
     let StepKind::Tool { args, .. } = &plan.step(&StepId::new("counterclaim").unwrap()).unwrap().kind else {

@@ -17,6 +17,7 @@ mod hostile;
 mod leases;
 mod opening;
 mod parking;
+mod pipelines;
 mod plans;
 mod preflights;
 mod recovery;

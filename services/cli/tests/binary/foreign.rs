@@ -9,6 +9,7 @@ use signalbox_proto::v1;
 use signalbox_proto::v1::feedback_service_client::FeedbackServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
+use signalbox_proto::v1::pipeline_service_client::PipelineServiceClient;
 use signalbox_proto::v1::registry_service_client::RegistryServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use signalbox_proto::v1::webhook_service_client::WebhookServiceClient;
@@ -19,7 +20,7 @@ use uuid::Uuid;
 use crate::identity::Guarded;
 
 /// Calls that name nothing that could be another tenant's, or name what is the caller's own choice.
-const NAMES_NOTHING: [&str; 34] = [
+const NAMES_NOTHING: [&str; 40] = [
     "DashboardService.CountRuns",
     "DashboardService.GetModeCompliance",
     "DashboardService.GetSnapshot",
@@ -40,6 +41,12 @@ const NAMES_NOTHING: [&str; 34] = [
     "IdentityService.CreateApiKey",
     "IdentityService.ListApiKeys",
     "IdentityService.WhoAmI",
+    "PipelineService.FirePipeline",
+    "PipelineService.GetEffectivePipeline",
+    "PipelineService.GetPipeline",
+    "PipelineService.GetPipelineReport",
+    "PipelineService.ListPipelines",
+    "PipelineService.PutCustomization",
     "RegistryService.GetTool",
     "RegistryService.ListAgents",
     "RegistryService.ListExecutors",
@@ -90,6 +97,7 @@ struct Stranger {
     webhooks: WebhookServiceClient<Channel>,
     registry: RegistryServiceClient<Channel>,
     feedback: FeedbackServiceClient<Channel>,
+    pipelines: PipelineServiceClient<Channel>,
     token: String,
 }
 
@@ -102,7 +110,9 @@ impl Stranger {
         let webhooks = WebhookServiceClient::new(channel.clone());
         let (registry, feedback) =
             (RegistryServiceClient::new(channel.clone()), FeedbackServiceClient::new(channel.clone()));
-        Self { runs, governance, identities: IdentityServiceClient::new(channel), webhooks, registry, feedback, token }
+        let (pipelines, identities) =
+            (PipelineServiceClient::new(channel.clone()), IdentityServiceClient::new(channel));
+        Self { runs, governance, identities, webhooks, registry, feedback, pipelines, token }
     }
 
     fn ask<T>(&self, message: T) -> Request<T> {
@@ -167,6 +177,8 @@ impl Stranger {
             let explain = self.ask(v1::ExplainRunRequest { run_id: run_id.clone(), call_id });
             note("RunService.ExplainRun", self.runs.explain_run(explain).await.err());
         }
+        let rehearsal = self.ask(v1::GetRehearsalRequest { run_id: run_id.clone() });
+        note("PipelineService.GetRehearsal", self.pipelines.get_rehearsal(rehearsal).await.err());
         let question = self.ask(v1::GetApprovalRequest { approval_id: approval_id.clone() });
         note("RunService.GetApproval", self.runs.get_approval(question).await.err());
         for (decision, digest) in [(1, String::new()), (2, "0".repeat(64)), (3, String::new())] {
