@@ -121,7 +121,7 @@ pub fn days_told_from(spec: &PipelineSpec, given: &Value, at: UnixMs) -> Result<
     let mut told = given.clone();
     let zone = given.get("zone").and_then(Value::as_str).and_then(|zone| TimeZone::get(zone).ok());
     let instant = Timestamp::from_millisecond(at.0).map_err(|_| InputError::at("", "is told from no possible day"))?;
-    let today = instant.to_zoned(zone.unwrap_or(TimeZone::UTC)).date();
+    let today = zone.unwrap_or(TimeZone::UTC).to_datetime(instant).date();
     for field in spec.inputs.iter().filter(|field| field.kind == InputKind::Day) {
         let Some(said) = told.get_mut(&field.name) else { continue };
         let away = said.as_str().and_then(|text| text.strip_suffix('d')).and_then(|days| days.parse::<i64>().ok());

@@ -64,7 +64,14 @@ fn failed(code: &str, message: &str) -> CallResult {
     CallResult { ending, measured: None, latency_ms: 1 }
 }
 
-/// A node whose tools answer as told, by step; what is not told is an empty object.
+/// What binds somewhere in some pipeline, as nothing much.
+fn anything() -> Value {
+    json!({"uris": ["/a/one.md"], "documents": [], "failures": [], "claims": [], "sources": [], "unusable": [],
+        "events": [], "zone": "UTC", "explainers": [], "pictures": [], "work": {"short": [], "long": []},
+        "files": {}, "summary": {}, "found": 0, "contradictions": [], "denials": [], "compared": 0})
+}
+
+/// A node whose tools answer as told, by step; what is not told is nothing much.
 async fn world(answers: BTreeMap<StepId, StubAnswer>) -> World {
     let tools = signalbox_domain::catalog::V1_TOOL_IDS.map(tool);
     let world = World::with(FakeTools::new(tools.clone()), |_| {}).await;
@@ -74,7 +81,7 @@ async fn world(answers: BTreeMap<StepId, StubAnswer>) -> World {
             let answer = match answers.get(&order.step_id) {
                 Some(StubAnswer::Output(value)) => grounded(value.clone()),
                 Some(StubAnswer::Fails { code, message }) => failed(code, message),
-                None => grounded(json!({})),
+                None => grounded(anything()),
             };
             async move { answer }
         });
@@ -242,7 +249,7 @@ async fn the_explainers_are_made_for_real_once_an_operator_has_agreed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_contradiction_fails_a_story_at_its_gate_before_the_counterclaim_and_asks_nobody() {
-    let answers = [("contradiction_check", json!({"found": 2, "contradictions": [{}, {}], "compared": 9}))];
+    let answers = [("contradiction_check", json!({"found": 2, "contradictions": [{}, {}], "denials": [], "compared": 9}))];
     let answers = answers.map(|(id, value)| (StepId::new(id).unwrap(), StubAnswer::Output(value)));
     let world = world(BTreeMap::from(answers)).await;
     world.change(tenant_grant("source.fetch")).await;

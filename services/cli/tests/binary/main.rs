@@ -16,6 +16,7 @@ mod harness;
 mod http;
 mod identity;
 mod listing;
+mod pipelines;
 mod pleasant;
 mod postgres_approvals;
 mod postgres_bus;

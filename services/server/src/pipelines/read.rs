@@ -41,6 +41,10 @@ pub(super) fn fire(request: v1::FirePipelineRequest) -> Result<FirePipeline, Ref
 /// A customization.
 pub(super) fn customization(request: v1::PutCustomizationRequest) -> Result<PutCustomization, Refusal> {
     let value = strictly("customization_json", &request.customization_json, CUSTOMIZATION_BYTES_MAX)?;
+    if !value.is_object() {
+        let message = "`customization_json` must be a JSON object; an empty one takes everything back";
+        return Err(bad("customization-invalid", "customization_json", message));
+    }
     let tightening: Tightening = serde_json::from_value(value)
         .map_err(|error| bad("customization-invalid", "customization_json", error.to_string()))?;
     Ok(PutCustomization {
