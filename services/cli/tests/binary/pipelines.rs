@@ -55,7 +55,7 @@ fn a_pipeline_fired_by_an_id_is_one_run_and_writes_its_files_once_somebody_agree
     let file = input(&server);
     let path = server.data.path().display().to_string();
     let granted = server.json(&format!(
-        "grants issue --tool source.fetch --scope per-tenant --path {path} --scheme file --for 1d --reason desk"
+        "grants issue --tool source.fetch --scope per-tenant --path {path} --for 1d --reason desk"
     ));
     assert_eq!(granted.exit, 0, "{granted:?}");
     let fire = format!("pipelines fire {BRIEFING} --input {file} --fire-id monday");
@@ -112,7 +112,7 @@ fn what_is_wrong_with_a_trigger_is_told_by_its_code_and_its_field() {
     for (line, code) in [
         ("pipelines fire nyx.nothing", "no-such-pipeline"),
         ("pipelines fire nyx.event_explainer_set", "pipeline-input-invalid"),
-        ("pipelines fire nyx.event_explainer_set --input {\"from\":\"2026-09-01\",\"from\":\"2026-09-02\"}", "duplicate-key"),
+        ("pipelines fire nyx.event_explainer_set --input {\"from\":\"2026-09-01\",\"from\":\"2026-09-02\"}", "json-duplicate-key"),
         ("pipelines fire nyx.event_explainer_set --input {\"from\":\"soon\",\"to\":\"2026-10-01\"}", "pipeline-input-invalid"),
         ("pipelines fire nyx.event_explainer_set --input /no/such/file", "file-unreadable"),
         ("pipelines fire arete.weekly_review_draft --semver 9.0.0", "no-such-pipeline-version"),
