@@ -36,9 +36,9 @@ mod webhooks;
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use governance::Revocations;
 pub use node::{
-    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
-    GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, RolloutStanding,
-    RolloutStep, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
-    Fired, PipelineStanding,
+    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Fired, GrantFilter,
+    GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, PipelineStanding, Ports, PutBudget,
+    RevokedGrant, RolloutStanding, RolloutStep, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding,
+    ThrottleStanding, WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

@@ -6,8 +6,8 @@ use crate::client::Connection;
 use crate::commands::{
     AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
     DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand,
-    KeysCommand, MigrateArgs, PipelinesCommand, ProfilesCommand, RehearseArgs, RolloutsCommand, RunsCommand, ServeArgs, StoreCommand, SwitchesCommand,
-    ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand,
+    KeysCommand, MigrateArgs, PipelinesCommand, ProfilesCommand, RehearseArgs, RolloutsCommand, RunsCommand, ServeArgs,
+    StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand,
 };
 use crate::output::{Colour, Format};
 

@@ -171,7 +171,9 @@ pub fn effective_pipeline_for_tenant(
     for stage in &mut own.plan {
         let optional = stage.optional;
         stage.steps.retain(|step| {
-            !tightening.disabled_steps.contains(&step.step_id) || !(optional || step.optional) || is_gate(spec, &step.step_id)
+            !tightening.disabled_steps.contains(&step.step_id)
+                || !(optional || step.optional)
+                || is_gate(spec, &step.step_id)
         });
     }
     let gone: Vec<StepTemplate> = spec

@@ -146,9 +146,7 @@ impl Filling<'_> {
         match value {
             Value::Object(members) => match sole(members) {
                 Some(("$input", name)) => self.input.get(name).cloned(),
-                Some(("$part", name)) => {
-                    self.part.filter(|(input, _)| *input == name).map(|(_, part)| part.clone())
-                }
+                Some(("$part", name)) => self.part.filter(|(input, _)| *input == name).map(|(_, part)| part.clone()),
                 Some(("$each", place)) => Some(self.each(place)),
                 Some(("$from", pointer)) if self.is_gone(pointer) => Some(Value::Null),
                 Some(_) | None => {

@@ -152,7 +152,8 @@ pub fn score_case(case: &FixtureCase, run: &RunEnvelope) -> CaseScore {
         });
         tally.same("asks", &wanted.asks, &asks.collect());
     }
-    let state = |id: &StepId| run.plan.steps.iter().zip(&run.steps).find(|(step, _)| step.step_id == *id).map(|(_, s)| s);
+    let state =
+        |id: &StepId| run.plan.steps.iter().zip(&run.steps).find(|(step, _)| step.step_id == *id).map(|(_, s)| s);
     for step in &wanted.not_reached {
         tally.holds(&format!("{step} is not reached"), state(step) == Some(&StepState::Pending));
     }

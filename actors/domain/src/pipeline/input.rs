@@ -126,7 +126,9 @@ pub fn days_told_from(spec: &PipelineSpec, given: &Value, at: UnixMs) -> Result<
         let Some(said) = told.get_mut(&field.name) else { continue };
         let away = said.as_str().and_then(|text| text.strip_suffix('d')).and_then(|days| days.parse::<i64>().ok());
         let Some(away) = away else { continue };
-        let day = (away.unsigned_abs() <= DAYS_AWAY_MAX.unsigned_abs()).then(|| today.checked_add(Span::new().days(away)).ok()).flatten();
+        let day = (away.unsigned_abs() <= DAYS_AWAY_MAX.unsigned_abs())
+            .then(|| today.checked_add(Span::new().days(away)).ok())
+            .flatten();
         let far = || InputError::at(&field.name, format!("may lie at most {DAYS_AWAY_MAX} days away"));
         *said = Value::String(day.ok_or_else(far)?.to_string());
     }

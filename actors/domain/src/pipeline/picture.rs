@@ -56,7 +56,8 @@ fn label(stage: &Stage, step: &StepTemplate) -> String {
 
 fn asks(spec: &PipelineSpec, step: &StepTemplate) -> String {
     let gate = spec.mandatory_approval_gates.iter().find(|gate| gate.step_id == step.step_id);
-    let who = gate.map(|gate| std::iter::once(gate.requirement).chain(gate.instead.iter().map(|other| other.requirement)));
+    let who =
+        gate.map(|gate| std::iter::once(gate.requirement).chain(gate.instead.iter().map(|other| other.requirement)));
     let words: Vec<String> = who.into_iter().flatten().map(|who| who.as_str().to_owned()).collect();
     words.join(" or ")
 }

@@ -10,12 +10,12 @@ use super::fixture::FIXTURE_SETS;
 use super::spec::{Action, PIPELINE_TIERS, PipelineSpec};
 use super::v1;
 use crate::catalog::version::is_version;
+use crate::identity::Role;
 use crate::ids::PipelineId;
+use crate::ids::TenantId;
 use crate::json::{self, Limits};
 use crate::quantity::Micros;
 use crate::registry::{AgentRegistry, AgentViewer, Invocable, Ways};
-use crate::identity::Role;
-use crate::ids::TenantId;
 
 /// Why a pipeline does not enter (PIP-005).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -231,7 +231,8 @@ fn approvals(run: &RunEnvelope) -> Vec<ApprovalRehearsed> {
 }
 
 fn bites(run: &RunEnvelope, switch: &KillSwitch) -> Option<SwitchRehearsed> {
-    let stopped = run.plan.steps.iter().filter(|step| run.target_of(step).is_some_and(|target| switch.matches(&target)));
+    let stopped =
+        run.plan.steps.iter().filter(|step| run.target_of(step).is_some_and(|target| switch.matches(&target)));
     let stopped: Vec<&StepId> = stopped.map(|step| &step.step_id).collect();
     let first = stopped.first()?;
     Some(SwitchRehearsed {

@@ -264,9 +264,8 @@ impl PipelineSpec {
 
     /// How many mandatory gates there are whatever the input says.
     pub fn gate_count(&self) -> usize {
-        let always = |gate: &&MandatoryGate| {
-            self.template(&gate.step_id).is_some_and(|(_, step)| step.only_if.is_none())
-        };
+        let always =
+            |gate: &&MandatoryGate| self.template(&gate.step_id).is_some_and(|(_, step)| step.only_if.is_none());
         self.mandatory_approval_gates.iter().filter(always).count()
     }
 

@@ -52,13 +52,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::canonical::digest;
     use crate::ids::{AgentId, StageId, StepId};
     use crate::mode::Mode;
     use crate::pipeline::PipelineLifecycle;
     use crate::quantity::Micros;
-    use crate::run::plan::{Step, StepKind};
-    use crate::canonical::digest;
     use crate::registry::{family_meta, family_of};
+    use crate::run::plan::{Step, StepKind};
 
     fn named(text: &str) -> StepId {
         StepId::new(text).unwrap()

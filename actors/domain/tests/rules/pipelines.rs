@@ -249,7 +249,12 @@ fn each_plan_asks_whom_its_row_says_and_as_often_as_its_mode_demands() {
         (
             "metis.course_from_byom",
             json!({"learner": "minor"}),
-            vec![("outline.gate", Teacher), ("lessons.gate", Teacher), ("edit.gate", User), ("edit.guardian", Guardian)],
+            vec![
+                ("outline.gate", Teacher),
+                ("lessons.gate", Teacher),
+                ("edit.gate", User),
+                ("edit.guardian", Guardian),
+            ],
         ),
     ];
     for (id, said, wanted) in rows {
@@ -338,7 +343,10 @@ fn every_binding_of_every_plan_names_a_step_that_is_over_before() {
 #[test]
 fn nothing_is_written_before_every_gate_has_said_yes() {
     for id in IDS {
-        let plan = plan_with(id, json!({"learner": "minor"}).as_object().filter(|_| id.starts_with("metis")).map_or(json!({}), |m| json!(m)));
+        let plan = plan_with(
+            id,
+            json!({"learner": "minor"}).as_object().filter(|_| id.starts_with("metis")).map_or(json!({}), |m| json!(m)),
+        );
         let asks: BTreeSet<&StepId> =
             plan.steps.iter().filter(|s| matches!(s.kind, StepKind::Approval { .. })).map(|s| &s.step_id).collect();
         for write in plan.steps.iter().filter(|s| s.kind.tool_id().is_some_and(|tool| tool.as_str() == "file.write")) {
@@ -397,7 +405,8 @@ fn an_input_that_does_not_fit_is_refused_with_its_field() {
     assert_eq!(refused(story, json!(null)).0, "folder");
     assert_eq!(refused(story, json!([])).1, "must be a JSON object");
     assert_eq!(refused(story, json!({"folder": "/a", "colour": 1})).0, "colour");
-    for folder in [json!(""), json!(" "), json!(7), json!("a\u{0}b"), json!("x".repeat(9_000)), json!({"$from": "/x"})] {
+    for folder in [json!(""), json!(" "), json!(7), json!("a\u{0}b"), json!("x".repeat(9_000)), json!({"$from": "/x"})]
+    {
         assert_eq!(refused(story, json!({ "folder": folder })).0, "folder");
     }
     let sky = |from: &str, to: &str| json!({"from": from, "to": to});
@@ -561,9 +570,11 @@ fn each_pipeline_names_its_lead_first_and_every_other_agent_once() {
         let agents: BTreeSet<_> = spec.participating_agent_ids.iter().collect();
         assert_eq!(agents.len(), spec.participating_agent_ids.len(), "{id}");
         let used = |agent: &AgentId| spec.templates().any(|(stage, step)| stage.agent_of(step) == agent);
-        let idle: Vec<_> = spec.participating_agent_ids.iter().filter(|agent| {
-            !used(agent) && !spec.plan.iter().any(|stage| stage.agent_id == **agent)
-        }).collect();
+        let idle: Vec<_> = spec
+            .participating_agent_ids
+            .iter()
+            .filter(|agent| !used(agent) && !spec.plan.iter().any(|stage| stage.agent_id == **agent))
+            .collect();
         assert!(idle.is_empty(), "{id}: {idle:?}");
     }
 }

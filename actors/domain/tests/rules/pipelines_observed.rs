@@ -135,9 +135,7 @@ fn each_kind_of_deviation_is_found_alone() {
     assert_eq!(skipped, [(GateSkipped, own("edit.guardian"))]);
     let dear = found(&|run| run.cost_ledger.total_cost_units = Micros::units(20_001));
     assert_eq!(dear, [(CostOverCap, own("20001.0"))]);
-    let breach = |breach: ComplianceBreach| {
-        found(&move |run| run.compliance.as_mut().unwrap().breaches = vec![breach])
-    };
+    let breach = |breach: ComplianceBreach| found(&move |run| run.compliance.as_mut().unwrap().breaches = vec![breach]);
     assert_eq!(breach(ComplianceBreach::LatencyExceeded), [(LatencyOverBudget, own("10"))]);
     assert_eq!(breach(ComplianceBreach::EvaluationBelowBar), [(EvaluationBelowBar, own("exhaustive"))]);
     assert_eq!(DeviationKind::ALL.map(DeviationKind::as_str).len(), 7);

@@ -141,7 +141,10 @@ fn caps_and_modes_only_ever_come_down() {
     let own = effective(BRIEFING, json!({"totalBudgetCap": 40, "modes": ["deep"]}));
     assert_eq!((own.spec.total_budget_cap, own.default_mode), (Micros::units(40), Mode::Deep));
     // What an older version allowed does not come back with a newer one.
-    let wide = effective(BRIEFING, json!({"totalBudgetCap": 9_000, "modes": ["fast", "deep"], "disabledSteps": ["fact_check"]}));
+    let wide = effective(
+        BRIEFING,
+        json!({"totalBudgetCap": 9_000, "modes": ["fast", "deep"], "disabledSteps": ["fact_check"]}),
+    );
     assert_eq!(wide.spec.total_budget_cap, Micros::units(5_000));
     assert_eq!(wide.modes.into_iter().collect::<Vec<_>>(), [Mode::Deep]);
     assert!(wide.spec.template(&id("fact_check")).is_some());

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use signalbox_domain::dashboard::DashboardFilter;
 use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject};
 use signalbox_domain::governance::change::{GovernanceChange, GovernanceState};
 use signalbox_domain::governance::grant::{Grant, GrantScope};
-use signalbox_domain::dashboard::DashboardFilter;
 use signalbox_domain::ids::{ActorId, PipelineId, RunId, TenantId, ToolId};
 use signalbox_domain::mode::InvocationTier;
 use signalbox_domain::pipeline::{
@@ -228,7 +228,12 @@ impl NodeHandle {
         let (view, now) = (self.inner.shared.governance.view(), self.inner.shared.clock.now());
         let effective = effective_pipeline_for_tenant(spec, view.state.customization(&run.tenant_id, id));
         let switches: Vec<_> = view.state.switches.iter().filter(|switch| switch.is_active(now)).collect();
-        let grants: Vec<_> = view.state.grants.iter().filter(|grant| could_be_of(grant, &run.tenant_id, &run.submitted_by.actor_id, now)).collect();
+        let grants: Vec<_> = view
+            .state
+            .grants
+            .iter()
+            .filter(|grant| could_be_of(grant, &run.tenant_id, &run.submitted_by.actor_id, now))
+            .collect();
         let configured = self.inner.shared.tools.configured().into_iter().map(|(tool, _)| tool).collect();
         let force = InForce { switches: &switches, grants: &grants, configured: &configured };
         Ok(pipeline::rehearsal_of(spec, &run, effective.spec.total_budget_cap, force).ok_or_else(none)?)

@@ -29,13 +29,7 @@ fn boss() -> Caller {
 }
 
 fn fire(id: &str, input: Value) -> FirePipeline {
-    FirePipeline {
-        pipeline_id: PipelineId::new(id).unwrap(),
-        pipeline_semver: None,
-        input,
-        mode: None,
-        fire_id: None,
-    }
+    FirePipeline { pipeline_id: PipelineId::new(id).unwrap(), pipeline_semver: None, input, mode: None, fire_id: None }
 }
 
 fn sky() -> Value {
@@ -44,18 +38,10 @@ fn sky() -> Value {
 
 /// An answer with evidence, as tools that ground what they say give.
 fn grounded(output: Value) -> CallResult {
-    let evidence = Evidence {
-        evidence_pack_id: "pack".to_owned(),
-        grounding_state: GroundingState::Grounded,
-        citation_count: 1,
-    };
-    let ending = CallEnding::Answered {
-        partial: false,
-        output,
-        evidence: Some(evidence),
-        effects: vec![],
-        artifacts: vec![],
-    };
+    let evidence =
+        Evidence { evidence_pack_id: "pack".to_owned(), grounding_state: GroundingState::Grounded, citation_count: 1 };
+    let ending =
+        CallEnding::Answered { partial: false, output, evidence: Some(evidence), effects: vec![], artifacts: vec![] };
     CallResult { ending, measured: None, latency_ms: 1 }
 }
 
@@ -249,11 +235,13 @@ async fn the_explainers_are_made_for_real_once_an_operator_has_agreed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_contradiction_fails_a_story_at_its_gate_before_the_counterclaim_and_asks_nobody() {
-    let answers = [("contradiction_check", json!({"found": 2, "contradictions": [{}, {}], "denials": [], "compared": 9}))];
+    let answers =
+        [("contradiction_check", json!({"found": 2, "contradictions": [{}, {}], "denials": [], "compared": 9}))];
     let answers = answers.map(|(id, value)| (StepId::new(id).unwrap(), StubAnswer::Output(value)));
     let world = world(BTreeMap::from(answers)).await;
     world.change(tenant_grant("source.fetch")).await;
-    let fired = world.node.fire_pipeline(&boss(), fire("veritas.story_drafting", json!({"folder": "/a"}))).await.unwrap();
+    let fired =
+        world.node.fire_pipeline(&boss(), fire("veritas.story_drafting", json!({"folder": "/a"}))).await.unwrap();
     let run = world.until_status(fired.submitted.run_id, RunStatus::AwaitingApproval).await;
     let asked = run.approvals.iter().find(|asked| asked.is_open()).unwrap();
     assert_eq!(asked.step_id.as_str(), "extract_claims.gate");

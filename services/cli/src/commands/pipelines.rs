@@ -168,13 +168,7 @@ fn short(pipeline: &v1::Pipeline) -> Value {
     })
 }
 
-async fn show(
-    mut client: Pipelines,
-    id: String,
-    as_chart: bool,
-    shipped: bool,
-    out: &mut Out,
-) -> Result<(), Failure> {
+async fn show(mut client: Pipelines, id: String, as_chart: bool, shipped: bool, out: &mut Out) -> Result<(), Failure> {
     let (pipeline, customization, revision) = if shipped {
         let answer = client.get_pipeline(timed(v1::GetPipelineRequest { pipeline_id: id })).await?.into_inner();
         (answer.pipeline.unwrap_or_default(), None, 0)

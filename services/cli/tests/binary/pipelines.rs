@@ -54,15 +54,17 @@ fn a_pipeline_fired_by_an_id_is_one_run_and_writes_its_files_once_somebody_agree
     let server = Server::start();
     let file = input(&server);
     let path = server.data.path().display().to_string();
-    let granted = server.json(&format!(
-        "grants issue --tool source.fetch --scope per-tenant --path {path} --for 1d --reason desk"
-    ));
+    let granted = server
+        .json(&format!("grants issue --tool source.fetch --scope per-tenant --path {path} --for 1d --reason desk"));
     assert_eq!(granted.exit, 0, "{granted:?}");
     let fire = format!("pipelines fire {BRIEFING} --input {file} --fire-id monday");
     let first = server.json(&fire).json();
     let again = server.json(&fire).json();
     assert_eq!((&first["runId"], &first["replayed"]), (&again["runId"], &json!(false)));
-    assert_eq!((&again["replayed"], &again["mode"], &again["pipelineSemver"]), (&json!(true), &json!("deep"), &json!("1.0.0")));
+    assert_eq!(
+        (&again["replayed"], &again["mode"], &again["pipelineSemver"]),
+        (&json!(true), &json!("deep"), &json!("1.0.0"))
+    );
     let run_id = first["runId"].as_str().unwrap();
     let shown = until(&server, run_id, |shown| shown["status"] == "awaiting_approval" || shown["closed"] == true);
     assert_eq!(shown["status"], "awaiting_approval", "{}", shown["envelope"]["end"]);
@@ -112,11 +114,20 @@ fn what_is_wrong_with_a_trigger_is_told_by_its_code_and_its_field() {
     for (line, code) in [
         ("pipelines fire nyx.nothing", "no-such-pipeline"),
         ("pipelines fire nyx.event_explainer_set", "pipeline-input-invalid"),
-        ("pipelines fire nyx.event_explainer_set --input {\"from\":\"2026-09-01\",\"from\":\"2026-09-02\"}", "json-duplicate-key"),
-        ("pipelines fire nyx.event_explainer_set --input {\"from\":\"soon\",\"to\":\"2026-10-01\"}", "pipeline-input-invalid"),
+        (
+            "pipelines fire nyx.event_explainer_set --input {\"from\":\"2026-09-01\",\"from\":\"2026-09-02\"}",
+            "json-duplicate-key",
+        ),
+        (
+            "pipelines fire nyx.event_explainer_set --input {\"from\":\"soon\",\"to\":\"2026-10-01\"}",
+            "pipeline-input-invalid",
+        ),
         ("pipelines fire nyx.event_explainer_set --input /no/such/file", "file-unreadable"),
         ("pipelines fire arete.weekly_review_draft --semver 9.0.0", "no-such-pipeline-version"),
-        ("pipelines fire veritas.weekly_briefing_pack --mode fast --input {\"sources\":[\"/a\"]}", "pipeline-mode-not-allowed"),
+        (
+            "pipelines fire veritas.weekly_briefing_pack --mode fast --input {\"sources\":[\"/a\"]}",
+            "pipeline-mode-not-allowed",
+        ),
         ("pipelines report nyx.nothing", "no-such-pipeline"),
     ] {
         let said = server.json(line);
@@ -136,7 +147,10 @@ fn a_pipeline_is_made_tighter_with_a_revision_and_an_entry_in_the_audit_journal(
     let file = write(json!({"totalBudgetCap": 40, "disabledSteps": ["audio"], "modes": ["deep"]}));
     let customize = format!("pipelines customize {BRIEFING} --reason less");
     let own = server.json(&format!("{customize} --file {file}")).json();
-    assert_eq!((&own["customized"], &own["totalBudgetCap"], &own["modes"]), (&json!(true), &json!(40), &json!(["deep"])));
+    assert_eq!(
+        (&own["customized"], &own["totalBudgetCap"], &own["modes"]),
+        (&json!(true), &json!(40), &json!(["deep"]))
+    );
     let revision = own["revision"].as_u64().unwrap();
     let shown = server.json(&format!("pipelines show {BRIEFING}")).json();
     assert_eq!((&shown["customization"]["disabledSteps"], &shown["revision"]), (&json!(["audio"]), &json!(revision)));

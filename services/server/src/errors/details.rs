@@ -4,13 +4,13 @@
 use signalbox_domain::feedback::gold_set::GoldDenial;
 use signalbox_domain::feedback::outcome::FeedbackDenial;
 use signalbox_domain::feedback::rollout::RolloutDenial;
-use signalbox_domain::pipeline::{CustomizationDenial, FireDenial};
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::grant::GrantError;
 use signalbox_domain::governance::granting::GrantDenial;
 use signalbox_domain::governance::kill_switch::SwitchError;
 use signalbox_domain::governance::switching::SwitchDenial;
 use signalbox_domain::governance::throttling::ThrottleDenial;
+use signalbox_domain::pipeline::{CustomizationDenial, FireDenial};
 use signalbox_domain::registry::{EntryError, ExecutorDenial, LifecycleDenial, RegistryDenial};
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::submission::SubmissionError;

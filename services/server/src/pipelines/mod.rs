@@ -72,10 +72,7 @@ impl Pipelines {
         let caller = caller_of(&request)?;
         let order = read::customization(request.into_inner())?;
         let standing = self.api.customize_pipeline(&caller, order).await?;
-        Ok(v1::PutCustomizationResponse {
-            pipeline: Some(convert::standing(&standing)?),
-            revision: standing.revision,
-        })
+        Ok(v1::PutCustomizationResponse { pipeline: Some(convert::standing(&standing)?), revision: standing.revision })
     }
 
     async fn report(

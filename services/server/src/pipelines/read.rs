@@ -22,12 +22,13 @@ pub(super) fn fire(request: v1::FirePipelineRequest) -> Result<FirePipeline, Ref
         [] => Value::Null,
         bytes => strictly("input_json", bytes, INPUT_BYTES_MAX)?,
     };
-    let mode = match request.mode.as_str() {
-        "" => None,
-        name => Some(Mode::parse(name).ok_or_else(|| {
-            bad("unknown-mode", "mode", format!("`mode` must be one of {}", in_words(&Mode::ALL)))
-        })?),
-    };
+    let mode =
+        match request.mode.as_str() {
+            "" => None,
+            name => Some(Mode::parse(name).ok_or_else(|| {
+                bad("unknown-mode", "mode", format!("`mode` must be one of {}", in_words(&Mode::ALL)))
+            })?),
+        };
     let said = |text: String| (!text.is_empty()).then_some(text);
     Ok(FirePipeline {
         pipeline_id,

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use signalbox_domain::feedback::gold_set::GoldDenial;
 use signalbox_domain::feedback::outcome::FeedbackDenial;
 use signalbox_domain::feedback::readiness::ReadinessVerdict;
-use signalbox_domain::pipeline::{CustomizationDenial, FireDenial, InputError};
 use signalbox_domain::feedback::rollout::{RolloutDenial, RolloutMode, RolloutState};
 use signalbox_domain::governance::budgeting::BudgetDenial;
 use signalbox_domain::governance::grant::GrantError;
@@ -16,11 +15,13 @@ use signalbox_domain::governance::throttle::{BucketError, KeyKind};
 use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::{
-    AgentId, ApprovalId, BranchId, BucketId, GoldSetEntryId, GoldSetId, GrantId, PipelineId, RolloutId, RunId, ToolId, WebhookId,
+    AgentId, ApprovalId, BranchId, BucketId, GoldSetEntryId, GoldSetId, GrantId, PipelineId, RolloutId, RunId, ToolId,
+    WebhookId,
 };
 use signalbox_domain::invocation::{Gap, GapCode};
 use signalbox_domain::json::{Limits, parse_strict};
 use signalbox_domain::mode::OverrideRejected;
+use signalbox_domain::pipeline::{CustomizationDenial, FireDenial, InputError};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::registry::{
     AgentLifecycle, AgentRegistryCode, AgentRegistryValidationError, ExecutorDenial, RegistryDenial,
