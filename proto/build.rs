@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "signalbox/v1/governance_service.proto",
         "signalbox/v1/grants.proto",
         "signalbox/v1/identity_service.proto",
+        "signalbox/v1/pipeline_service.proto",
         "signalbox/v1/registry_service.proto",
         "signalbox/v1/run_service.proto",
         "signalbox/v1/schedule_service.proto",

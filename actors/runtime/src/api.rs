@@ -18,6 +18,7 @@ use signalbox_domain::ids::{RunId, StepId};
 use signalbox_domain::invocation::Gap;
 use signalbox_domain::mode::ModeBounds;
 use signalbox_domain::pipeline::schedule::{ScheduleDenial, TriggerDenial};
+use signalbox_domain::pipeline::{CustomizationDenial, FireDenial};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::registry::{ExecutorDenial, LifecycleDenial, RegistryDenial};
 use signalbox_domain::run::chain::StoredEvent;
@@ -211,6 +212,12 @@ pub enum ApiError {
     /// The schedule is not put, changed or looked at.
     #[error(transparent)]
     Schedule(#[from] ScheduleDenial),
+    /// The pipeline is not triggered.
+    #[error(transparent)]
+    Fire(#[from] FireDenial),
+    /// The pipeline is not made tighter.
+    #[error(transparent)]
+    Customization(#[from] CustomizationDenial),
     /// Rules are for operators.
     #[error("a {0} may not see this; it is for operators")]
     OperatorsOnly(&'static str),
@@ -281,6 +288,8 @@ impl ApiError {
             Self::Feedback(denial) => denial.code(),
             Self::Gold(denial) => denial.code(),
             Self::Schedule(denial) => denial.code(),
+            Self::Fire(denial) => denial.code(),
+            Self::Customization(denial) => denial.code(),
             Self::OperatorsOnly(_) => "not-authorized",
             Self::Contended => "governance-contended",
             Self::Filter(error) => error.code(),
@@ -464,6 +473,22 @@ impl ApiError {
                 FeedbackDenial::NotFinished | FeedbackDenial::TooLate => ErrorKind::PreconditionFailed,
                 FeedbackDenial::BadScore => ErrorKind::Invalid,
                 FeedbackDenial::NotAnEvaluator(_) => ErrorKind::PermissionDenied,
+            },
+            Self::Fire(denial) => match denial {
+                FireDenial::NoSuchPipeline(_) => ErrorKind::NotFound,
+                FireDenial::TierRequired { .. } => ErrorKind::PermissionDenied,
+                FireDenial::Input(_) | FireDenial::BadFireId => ErrorKind::Invalid,
+                FireDenial::OtherVersion { .. }
+                | FireDenial::NotLive { .. }
+                | FireDenial::ModeNotAllowed { .. }
+                | FireDenial::NoRehearsal(_) => ErrorKind::PreconditionFailed,
+            },
+            Self::Customization(denial) => match denial {
+                CustomizationDenial::Widens(_) => ErrorKind::PreconditionFailed,
+                CustomizationDenial::Senseless(_) | CustomizationDenial::BadReason => ErrorKind::Invalid,
+                CustomizationDenial::NoSuchPipeline(_) => ErrorKind::NotFound,
+                CustomizationDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,
+                CustomizationDenial::StaleRevision { .. } => ErrorKind::Conflict,
             },
             Self::Gold(denial) => match denial {
                 GoldDenial::NotAuthorized(_) => ErrorKind::PermissionDenied,

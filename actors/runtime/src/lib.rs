@@ -38,9 +38,6 @@ mod webhooks;
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use governance::Revocations;
 pub use node::{
-    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
-    GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, RolloutStanding,
-    RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding,
-    WebhookStanding,
+        AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Fired, GrantFilter, GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, PipelineStanding, Ports, PutBudget, RevokedGrant, RolloutStanding, RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

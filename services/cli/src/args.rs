@@ -6,7 +6,7 @@ use crate::client::Connection;
 use crate::commands::{
     AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
     DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand,
-        KeysCommand, MigrateArgs, ProfilesCommand, RolloutsCommand, RunsCommand, SchedulesCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand, WhatIfArgs,
+        KeysCommand, MigrateArgs, PipelinesCommand, ProfilesCommand, RehearseArgs, RolloutsCommand, RunsCommand, SchedulesCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand, WhatIfArgs,
 };
 use crate::output::{Colour, Format};
 
@@ -50,6 +50,13 @@ pub(crate) enum Command {
     /// Submits, watches and steers runs.
     #[command(subcommand)]
     Runs(RunsCommand),
+    /// Shows pipelines, triggers and rehearses them, and makes them tighter for a tenant.
+    #[command(subcommand)]
+    Pipelines(PipelinesCommand),
+    /// Rehearses a pipeline: nothing is touched; says what a real run would cost, whom it would ask, and what would stop it.
+    #[command(after_help = "Example:
+  signalbox rehearse nyx.event_explainer_set --input sky.json")]
+    Rehearse(RehearseArgs),
     /// Shows how many runs are where, and which kill switches are in force.
     Dashboard(DashboardArgs),
     /// Shows and answers open questions.

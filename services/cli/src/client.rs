@@ -11,6 +11,7 @@ use signalbox_proto::v1::dashboard_service_client::DashboardServiceClient;
 use signalbox_proto::v1::feedback_service_client::FeedbackServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
+use signalbox_proto::v1::pipeline_service_client::PipelineServiceClient;
 use signalbox_proto::v1::registry_service_client::RegistryServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use signalbox_proto::v1::schedule_service_client::ScheduleServiceClient;
@@ -30,6 +31,9 @@ pub(crate) type Feedback = FeedbackServiceClient<Wire>;
 
 /// The client of the governance service.
 pub(crate) type Governance = GovernanceServiceClient<Wire>;
+
+/// The client of the pipelines service.
+pub(crate) type Pipelines = PipelineServiceClient<Wire>;
 
 /// The client of the registry service.
 pub(crate) type Registry = RegistryServiceClient<Wire>;
@@ -170,6 +174,11 @@ impl Connection {
     /// Connects, for rollouts, gold sets and what is said of runs.
     pub(crate) async fn feedback(&self) -> Result<Feedback, Failure> {
         Ok(Feedback::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
+    }
+
+    /// Connects, for pipelines.
+    pub(crate) async fn pipelines(&self) -> Result<Pipelines, Failure> {
+        Ok(Pipelines::new(self.wire().await?).max_decoding_message_size(ANSWER_BYTES_MAX))
     }
 
     /// Connects, for what operators see of many runs.

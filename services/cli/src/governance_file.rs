@@ -141,6 +141,7 @@ impl Applied {
             | AuditKind::RolloutUnfrozen
             | AuditKind::RolloutRolledBack
             | AuditKind::RolloutEnded
+            | AuditKind::PipelineCustomized
             | AuditKind::GoldSetEntryPromoted => {}
             // Nor of schedules.
             AuditKind::SchedulePut
@@ -213,6 +214,7 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
         | GovernanceChange::BudgetOpened(_)
         | GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::PipelineCustomized(_)
         | GovernanceChange::RolloutSet { .. }
         | GovernanceChange::ExecutorRegistered(_)
         | GovernanceChange::ExecutorRetired { .. } => Wish {

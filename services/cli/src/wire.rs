@@ -269,6 +269,7 @@ impl Serving {
             registry: Arc::new(station.node.clone()),
             feedback: Arc::new(station.node.clone()),
             schedules: Arc::new(station.node.clone()),
+            pipelines: Arc::new(station.node.clone()),
             identity,
             keys: station.keys.clone(),
             ids: station.ids.clone(),

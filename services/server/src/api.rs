@@ -2,6 +2,7 @@
 
 pub use crate::feedback::api::FeedbackApi;
 pub use crate::governing::api::GovernanceApi;
+pub use crate::pipelines::api::PipelineApi;
 pub use crate::registry::api::RegistryApi;
 pub use crate::schedules::api::ScheduleApi;
 pub use crate::webhooks::api::WebhookApi;

@@ -15,6 +15,7 @@ mod http;
 pub mod identity;
 mod listing;
 mod page;
+mod pipelines;
 mod rates;
 mod registry;
 mod schedules;
@@ -37,5 +38,7 @@ mod fake;
 mod fake_feedback;
 #[cfg(test)]
 mod fake_governance;
+#[cfg(test)]
+mod fake_pipelines;
 #[cfg(test)]
 mod tests;

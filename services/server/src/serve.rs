@@ -12,6 +12,7 @@ use signalbox_proto::v1::dashboard_service_server::DashboardServiceServer;
 use signalbox_proto::v1::feedback_service_server::FeedbackServiceServer;
 use signalbox_proto::v1::governance_service_server::GovernanceServiceServer;
 use signalbox_proto::v1::identity_service_server::IdentityServiceServer;
+use signalbox_proto::v1::pipeline_service_server::PipelineServiceServer;
 use signalbox_proto::v1::registry_service_server::RegistryServiceServer;
 use signalbox_proto::v1::run_service_server::RunServiceServer;
 use signalbox_proto::v1::schedule_service_server::ScheduleServiceServer;
@@ -22,11 +23,12 @@ use tokio::sync::{Semaphore, watch};
 use tonic::server::NamedService;
 use tonic::service::Routes;
 
-use crate::api::{FeedbackApi, GovernanceApi, RegistryApi, RunApi, ScheduleApi, WebhookApi};
+use crate::api::{FeedbackApi, GovernanceApi, PipelineApi, RegistryApi, RunApi, ScheduleApi, WebhookApi};
 use crate::dashboard::Dashboard;
 use crate::feedback::Feedbacks;
 use crate::governing::Governing;
 use crate::identity::{ApiKeys, Door, Identify, Identities, IdentityNotConfigured, check_listen};
+use crate::pipelines::Pipelines;
 use crate::rates::{RateError, Rates, RequestRate};
 use crate::registry::Registry;
 use crate::schedules::Schedules;
@@ -88,6 +90,8 @@ pub struct Edge {
     pub feedback: Arc<dyn FeedbackApi>,
     /// The node, as whoever manages schedules sees it.
     pub schedules: Arc<dyn ScheduleApi>,
+    /// The node, as whoever triggers pipelines sees it.
+    pub pipelines: Arc<dyn PipelineApi>,
     /// Tells callers apart.
     pub identity: Arc<dyn Identify>,
     /// API keys of the store.
@@ -218,7 +222,7 @@ pub(crate) async fn serve_watched(
 }
 
 /// The services that health knows by name.
-const SERVICES: [&str; 8] = [
+const SERVICES: [&str; 9] = [
     <RunServiceServer<Runs> as NamedService>::NAME,
     <DashboardServiceServer<Dashboard> as NamedService>::NAME,
     <GovernanceServiceServer<Governing> as NamedService>::NAME,
@@ -227,6 +231,7 @@ const SERVICES: [&str; 8] = [
     <RegistryServiceServer<Registry> as NamedService>::NAME,
     <FeedbackServiceServer<Feedbacks> as NamedService>::NAME,
     <ScheduleServiceServer<Schedules> as NamedService>::NAME,
+    <PipelineServiceServer<Pipelines> as NamedService>::NAME,
 ];
 
 /// Everything that is answered at the port, whatever protocol it is asked in.
@@ -258,6 +263,9 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
     let schedules = ScheduleServiceServer::new(Schedules { api: edge.schedules })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(ANSWER_BYTES_MAX);
+    let pipelines = PipelineServiceServer::new(Pipelines { api: edge.pipelines })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(ANSWER_BYTES_MAX);
     let dashboard = Dashboard { api: edge.api.clone() };
     let dashboard = DashboardServiceServer::new(dashboard)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -287,6 +295,7 @@ fn routes(edge: Edge, watches: Arc<Semaphore>, draining: watch::Receiver<bool>) 
         .add_service(Door::before(dashboard, &identity, &rates))
         .add_service(Door::before(registry, &identity, &rates))
         .add_service(Door::before(feedback, &identity, &rates))
+        .add_service(Door::before(pipelines, &identity, &rates))
         .add_service(Door::before(identities, &identity, &rates))
         .add_service(Door::before(webhooks, &identity, &rates))
         .add_service(Door::before(schedules, &identity, &rates))

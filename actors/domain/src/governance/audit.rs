@@ -75,6 +75,8 @@ pub enum AuditKind {
     RolloutRolledBack,
     /// A rollout was given up.
     RolloutEnded,
+    /// A tenant made a pipeline tighter, or took that back.
+    PipelineCustomized,
     /// A run's input was put into a gold set.
     GoldSetEntryPromoted,
     /// A schedule was created or changed.
@@ -122,6 +124,7 @@ impl AuditKind {
             Self::RolloutUnfrozen => "rollout-unfrozen",
             Self::RolloutRolledBack => "rollout-rolled-back",
             Self::RolloutEnded => "rollout-ended",
+            Self::PipelineCustomized => "pipeline-customized",
             Self::GoldSetEntryPromoted => "gold-set-entry-promoted",
             Self::SchedulePut => "schedule-put",
             Self::SchedulePaused => "schedule-paused",
@@ -178,6 +181,10 @@ impl Subject {
     /// A rollout.
     pub fn rollout(id: &impl fmt::Display) -> Self {
         Self(format!("rollout:{id}"))
+    }
+    /// A tenant's variant of a pipeline.
+    pub fn pipeline(tenant: &TenantId, id: &impl fmt::Display) -> Self {
+        Self(format!("pipeline:{tenant}/{id}"))
     }
     /// A gold set.
     pub fn gold_set(id: &impl fmt::Display) -> Self {

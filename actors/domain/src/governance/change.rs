@@ -8,7 +8,10 @@ use crate::governance::grant::{Grant, GrantScope, line_of};
 use crate::governance::kill_switch::KillSwitch;
 use crate::governance::target::Target;
 use crate::governance::throttle::{self, BucketRule};
-use crate::ids::{ActorId, BucketId, ExecutorId, GrantId, RunId, ScheduleId, SwitchId, TenantId, WebhookId};
+use crate::ids::{
+    ActorId, BucketId, ExecutorId, GrantId, PipelineId, RunId, ScheduleId, SwitchId, TenantId, WebhookId,
+};
+use crate::pipeline::TenantPipelineCustomization;
 use crate::pipeline::schedule::PipelineSchedule;
 use crate::registry::{AgentMove, AgentRegistry, AgentRegistryEntry, RegisteredExecutor};
 use crate::time::UnixMs;
@@ -71,6 +74,8 @@ pub enum GovernanceChange {
         /// When.
         at_unix_ms: UnixMs,
     },
+    /// A tenant made a pipeline tighter, or took that back.
+    PipelineCustomized(Box<TenantPipelineCustomization>),
     /// A rollout was begun or moved.
     RolloutSet {
         /// As it stands from now on.
@@ -141,6 +146,8 @@ pub struct GovernanceState {
     pub rollouts: Vec<Rollout>,
     /// Schedules, the paused ones too, in the order they were first put.
     pub schedules: Vec<PipelineSchedule>,
+    /// What tenants have made of pipelines.
+    pub customizations: Vec<TenantPipelineCustomization>,
 }
 
 impl GovernanceState {
@@ -209,6 +216,11 @@ impl GovernanceState {
                     executor.retired_at_unix_ms.get_or_insert(*at_unix_ms);
                 }
             }
+            GovernanceChange::PipelineCustomized(own) => {
+                put(&mut self.customizations, &**own, |known| {
+                    known.tenant_id == own.tenant_id && known.pipeline_id == own.pipeline_id
+                });
+            }
             GovernanceChange::RolloutSet { rollout, moved } => {
                 put(&mut self.rollouts, rollout, |known| known.rollout_id == rollout.rollout_id);
                 if let Some(moved) = moved {
@@ -234,6 +246,17 @@ fn put<T: Clone>(known: &mut Vec<T>, new: &T, is_same: impl Fn(&T) -> bool) {
     }
 }
 
+impl GovernanceState {
+    /// What a tenant has made of a pipeline, if it has (PIP-024).
+    pub fn customization(
+        &self,
+        tenant_id: &TenantId,
+        pipeline_id: &PipelineId,
+    ) -> Option<&TenantPipelineCustomization> {
+        self.customizations.iter().find(|own| own.tenant_id == *tenant_id && own.pipeline_id == *pipeline_id)
+    }
+}
+
 impl GovernanceChange {
     /// The webhook whose deliveries the change concerns, and the webhook as it is from then on; `None` in it: it is removed.
     pub fn of_webhook(&self) -> Option<(&WebhookId, Option<&Webhook>)> {
@@ -246,6 +269,7 @@ impl GovernanceChange {
             | Self::GrantRevoked { .. }
             | Self::ThrottlesSet(_)
             | Self::RolloutSet { .. }
+            | Self::PipelineCustomized(_)
             | Self::AgentPublished(_)
             | Self::AgentMoved(_)
             | Self::ExecutorRegistered(_)
@@ -277,14 +301,15 @@ pub fn can_match(change: &GovernanceChange, target: &Target) -> bool {
                 }
         }
         GovernanceChange::ThrottleSet(rule) => throttle::applies(rule, target),
-        // A bucket that is gone holds nobody up, a run keeps the agents it was submitted with, and a rollout chooses versions
-        // for runs to come.
+        // A bucket that is gone holds nobody up, a run keeps the agents and the plan it was submitted with, and a rollout
+        // chooses versions for runs to come.
         GovernanceChange::ThrottleRemoved { .. }
         | GovernanceChange::SwitchDisarmProposed(_)
         | GovernanceChange::WebhookPut(_)
         | GovernanceChange::WebhookRemoved { .. }
         | GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
+        | GovernanceChange::PipelineCustomized(_)
         | GovernanceChange::RolloutSet { .. }
         | GovernanceChange::SchedulePut(_)
         | GovernanceChange::ScheduleRemoved { .. } => false,

@@ -93,9 +93,8 @@ pub fn rules_for(
     let mut modes = allowed_modes(tier);
     // Three pipelines cost more than their tier's modes allow, and bring the mode they need (PIP-023).
     if let Some(spec) = pipeline {
-        let may_trigger = InvocationTier::ALL.into_iter().any(|lowest| lowest.as_str() == spec.tier && lowest <= tier);
-        modes.extend(Mode::parse(spec.default_mode).filter(|_| may_trigger));
-        modes.retain(|mode| spec.lifecycle_state.accepts(mode.as_str()));
+        modes.extend(spec.may_be_triggered_by(tier).then(|| spec.default_mode()));
+        modes.retain(|mode| spec.lifecycle_state.accepts(*mode));
     }
     if let Some(only) = tenant.and_then(|rules| rules.modes.as_ref()) {
         modes.retain(|mode| only.contains(mode));

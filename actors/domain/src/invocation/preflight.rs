@@ -159,7 +159,7 @@ pub fn warnings_of(run: &RunSubmitted, policies: &InvocationPolicies) -> Vec<Str
 fn rules_of(run: &RunSubmitted, policies: &InvocationPolicies) -> InvocationRules {
     let pipeline = run.pipeline_id.as_ref().and_then(|id| spec_of(id, run.pipeline_semver.as_deref()));
     let tier = InvocationTier::of(run.submitted_by.role);
-    rules_for(policies.of(&run.tenant_id), tier, pipeline.as_ref(), &run.root_agent_id, &run.plan, &run.agents)
+    rules_for(policies.of(&run.tenant_id), tier, pipeline, &run.root_agent_id, &run.plan, &run.agents)
 }
 
 /// The most a plan's calls may cost, each made once, in cost units.

@@ -1,22 +1,17 @@
-//! `veritas.weekly_briefing_pack` (PIP-009, PIP-010): a folder of sources becomes a briefing in three formats.
-//!
-//! The plan is a pure function of the list of sources, so submitting it again gives the same digest, and a run that was
-//! interrupted goes on with the very same steps. Each stage is a group of `tool` steps; many small `source.fetch`
-//! steps instead of one mean that a crash repeats one chunk of sources, not all of them.
+//! `veritas.weekly_briefing_pack` for callers inside the process: what its plan is called, and the plan for given sources.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
-use super::{PipelineLifecycle, PipelineSpec, Stage};
-use crate::ids::{AgentId, PipelineId, StageId, StepId, ToolId};
-use crate::quantity::Micros;
-use crate::run::plan::{APPROVAL_TTL_SECONDS_DEFAULT, ApprovalRequirement, Plan, Step, StepKind};
+use super::expand::expand_read;
+use super::input::PipelineInput;
+use super::{PipelineRegistry, PipelineSpec};
+use crate::ids::PipelineId;
+use crate::run::plan::Plan;
 
 /// The pipeline's id (PIP-009).
 pub const PIPELINE_ID: &str = "veritas.weekly_briefing_pack";
 /// Its version.
 pub const PIPELINE_SEMVER: &str = "1.0.0";
-/// The most one instance may spend, in cost units (PIP-009).
-pub const BUDGET_CAP: Micros = Micros::units(5_000);
 /// Most `source.fetch` steps in one plan. More sources than this share a step.
 pub const FETCH_STEPS_MAX: usize = 100;
 /// Most sources one briefing takes; `sophia.ground` refuses more.
@@ -32,43 +27,9 @@ pub const FILES: [(&str, &str, &str); 3] = [
     ("assemble.json", "briefing.json", "json"),
 ];
 
-/// Stage, agent, tools, stages before it, optional, gated: the row of PIP-010.
-type Row = (&'static str, &'static str, &'static [&'static str], &'static [&'static str], bool, bool);
-
-const STAGES: [Row; 9] = [
-    ("select_stories", "ref.research", &["source.fetch"], &[], false, false),
-    ("extract_claims", "ref.claim-extraction", &["sophia.ground"], &["select_stories"], false, false),
-    ("draft_pack", "ref.drafting", &["composition.suggest"], &["extract_claims"], false, false),
-    ("fact_check", "ref.fact-checking", &["sophia.fact_check"], &["draft_pack"], false, false),
-    ("verify_citations", "ref.citation-verification", &["sophia.fact_check"], &["fact_check"], false, false),
-    ("edit", "ref.editing", &["persona.invoke"], &["verify_citations"], false, false),
-    ("audio", "ref.narration", &["generate.audio"], &["edit"], true, false),
-    ("cover", "ref.illustration", &["generate.image"], &["edit"], true, false),
-    ("assemble", "ref.drafting", &["composition.suggest", "file.write"], &["audio", "cover"], false, true),
-];
-
-/// The pipeline as data (PIP-009, PIP-010).
-pub fn spec() -> PipelineSpec {
-    let stage = |(stage, agent, tools, after, optional, gated): Row| Stage {
-        stage_id: StageId::constant(stage),
-        agent_id: AgentId::constant(agent),
-        tool_ids: tools.iter().map(|tool| ToolId::constant(tool)).collect(),
-        after: after.iter().map(|stage| StageId::constant(stage)).collect(),
-        optional,
-        gate: gated.then_some(ApprovalRequirement::UserConfirmBeforeProceed),
-    };
-    PipelineSpec {
-        pipeline_id: PipelineId::constant(PIPELINE_ID),
-        semver: PIPELINE_SEMVER,
-        tier: "creator",
-        total_budget_cap: BUDGET_CAP,
-        stages: STAGES.into_iter().map(stage).collect(),
-        expected_handoff_depth: 1,
-        evaluation_fixture_set_id: "gold.veritas.weekly_briefing_pack.v1",
-        lifecycle_state: PipelineLifecycle::Live,
-        // Being multi-agent with a cap up to 5 000, it needs a `multiAgent` mode with one gate (PIP-023).
-        default_mode: "deep",
-    }
+/// The pipeline as data (PIP-009, PIP-010); it ships with every version.
+pub fn spec() -> Option<&'static PipelineSpec> {
+    PipelineRegistry::shipped().get(&PipelineId::constant(PIPELINE_ID))
 }
 
 /// The plan for these sources, in the order given: file paths, or URLs that start with `http://` or `https://`.
@@ -77,137 +38,31 @@ pub fn spec() -> PipelineSpec {
 /// Deterministic: equal arguments give an equal plan. The plan is valid for any number of sources; more than
 /// [`SOURCES_MAX`] are refused by the tool that reads them.
 pub fn briefing(sources: &[String], since: Option<&str>) -> Plan {
-    let fetches: Vec<Step> = chunks(sources)
-        .enumerate()
-        .map(|(index, uris)| {
-            let id = format!("select_stories.{:03}", index + 1);
-            tool(&id, "select_stories", "source.fetch", json!({ "uris": uris }), &[])
-        })
-        .collect();
-    let each = |field: &str| -> Value {
-        fetches.iter().map(|step| from(step.step_id.as_str(), field)).collect::<Vec<_>>().into()
-    };
-    let fetched: Vec<&str> = fetches.iter().map(|step| step.step_id.as_str()).collect();
-    let documents = each("documents");
-    let mut ground = json!({ "documents": documents.clone(), "failures": each("failures") });
-    if let (Some(since), Some(args)) = (since, ground.as_object_mut()) {
-        args.insert("since".to_owned(), since.into());
-    }
-    let mut steps = vec![
-        tool("extract_claims", "extract_claims", "sophia.ground", ground, &fetched),
-        tool(
-            "draft_pack",
-            "draft_pack",
-            "composition.suggest",
-            json!({ "mode": "draft", "ground": from("extract_claims", "") }),
-            &["extract_claims"],
-        ),
-        tool(
-            "fact_check",
-            "fact_check",
-            "sophia.fact_check",
-            json!({ "mode": "claims", "claims": from("extract_claims", "claims"), "documents": documents.clone() }),
-            &["draft_pack"],
-        ),
-        tool(
-            "verify_citations",
-            "verify_citations",
-            "sophia.fact_check",
-            json!({ "mode": "citations", "draft": from("draft_pack", "draft"), "documents": documents }),
-            &["fact_check"],
-        ),
-        tool(
-            "edit",
-            "edit",
-            "persona.invoke",
-            json!({ "persona": "lilith.scribe", "draft": from("draft_pack", "draft") }),
-            &["verify_citations"],
-        ),
-        optional(tool("audio", "audio", "generate.audio", json!({ "text": from("edit", "narration") }), &["edit"])),
-        optional(tool("cover", "cover", "generate.image", json!({ "prompt": from("edit", "coverPrompt") }), &["edit"])),
-        tool(
-            RENDER_STEP,
-            "assemble",
-            "composition.suggest",
-            json!({
-                "mode": "render",
-                "draft": from("edit", "draft"),
-                "claims": from("fact_check", ""),
-                "citations": from("verify_citations", ""),
-                "tone": from("edit", "changes"),
-            }),
-            &["edit", "audio", "cover"],
-        ),
-        gate(),
-    ];
-    steps.extend(FILES.map(|(id, path, field)| {
-        tool(id, "assemble", "file.write", json!({ "path": path, "content": from(RENDER_STEP, field) }), &[GATE_STEP])
-    }));
-    let mut all = fetches;
-    all.append(&mut steps);
-    Plan { steps: all, max_parallel: None }
-}
-
-/// At most [`FETCH_STEPS_MAX`] chunks of nearly equal size, in order.
-fn chunks(sources: &[String]) -> impl Iterator<Item = &[String]> {
-    let size = sources.len().div_ceil(FETCH_STEPS_MAX).max(1);
-    sources.chunks(size)
-}
-
-/// A binding to a field of a step's output; the whole output if the field is empty.
-fn from(step: &str, field: &str) -> Value {
-    let slash = if field.is_empty() { "" } else { "/" };
-    json!({ "$from": format!("/steps/{step}/output{slash}{field}") })
-}
-
-fn agent_of(stage: &str) -> Option<AgentId> {
-    STAGES.iter().find(|row| row.0 == stage).map(|row| AgentId::constant(row.1))
-}
-
-/// A step id of this module; its texts are constants and small numbers, which are always well-formed.
-fn step_id(text: &str) -> StepId {
-    StepId::new(text).unwrap_or_else(|_| StepId::constant("step"))
-}
-
-fn step(id: &str, stage: &'static str, kind: StepKind, after: &[&str]) -> Step {
-    Step {
-        step_id: step_id(id),
-        stage_id: Some(StageId::constant(stage)),
-        agent_id: agent_of(stage),
-        depends_on_step_ids: after.iter().map(|id| step_id(id)).collect(),
-        when: None,
-        optional: false,
-        kind,
-    }
-}
-
-fn tool(id: &str, stage: &'static str, tool: &'static str, args: Value, after: &[&str]) -> Step {
-    step(id, stage, StepKind::Tool { tool_id: ToolId::constant(tool), args, approved_by: None }, after)
-}
-
-fn optional(step: Step) -> Step {
-    Step { optional: true, ..step }
-}
-
-/// The mandatory gate: whoever says yes sees the counts and the digests of the three files, and agrees to those.
-fn gate() -> Step {
-    let kind = StepKind::Approval {
-        requirement: ApprovalRequirement::UserConfirmBeforeProceed,
-        approvers: None,
-        prompt: "Write the briefing pack?".to_owned(),
-        subject: from(RENDER_STEP, "summary"),
-        approval_ttl_seconds: APPROVAL_TTL_SECONDS_DEFAULT,
-    };
-    step(GATE_STEP, "assemble", kind, &[RENDER_STEP])
+    let mut input = Map::from_iter([("sources".to_owned(), Value::from(sources.to_vec()))]);
+    input.extend(since.map(|since| ("since".to_owned(), Value::from(since))));
+    let nothing = || Plan { steps: Vec::new(), max_parallel: None };
+    // Whoever calls has chosen the sources one by one; what a stranger gives is read more strictly.
+    spec().map_or_else(nothing, |spec| expand_read(spec, &PipelineInput::chosen(input)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use serde_json::json;
+
     use super::*;
     use crate::canonical::digest;
+    use crate::ids::{AgentId, StageId, StepId};
+    use crate::mode::Mode;
+    use crate::pipeline::PipelineLifecycle;
+    use crate::quantity::Micros;
     use crate::registry::{family_meta, family_of};
+    use crate::run::plan::{Step, StepKind};
+
+    fn named(text: &str) -> StepId {
+        StepId::new(text).unwrap()
+    }
 
     fn sources(count: usize) -> Vec<String> {
         (0..count).map(|n| format!("/srv/news/{n:05}.md")).collect()
@@ -224,12 +79,12 @@ mod tests {
 
     #[test]
     fn the_spec_row_equals_pip_009_and_pip_010() {
-        let spec = spec();
+        let spec = spec().unwrap();
         assert_eq!(spec.pipeline_id.as_str(), "veritas.weekly_briefing_pack");
-        assert_eq!((spec.tier, spec.total_budget_cap), ("creator", Micros::units(5_000)));
+        assert_eq!((spec.tier.as_str(), spec.total_budget_cap), ("creator", Micros::units(5_000)));
         assert_eq!((spec.expected_handoff_depth, spec.lifecycle_state), (1, PipelineLifecycle::Live));
         assert_eq!(spec.evaluation_fixture_set_id, "gold.veritas.weekly_briefing_pack.v1");
-        let agents: Vec<&str> = spec.participating_agent_ids().into_iter().map(AgentId::as_str).collect();
+        let agents: Vec<&str> = spec.participating_agent_ids.iter().map(AgentId::as_str).collect();
         assert_eq!(
             agents,
             [
@@ -245,7 +100,7 @@ mod tests {
         );
         assert_eq!(spec.root_agent_id().map(AgentId::as_str), Some("ref.research"));
         assert_eq!(spec.gate_count(), 1);
-        assert_eq!(spec.default_mode, "deep");
+        assert_eq!(spec.default_mode(), Mode::Deep);
     }
 
     #[test]
@@ -256,7 +111,7 @@ mod tests {
                 stages.push(step.stage());
             }
         }
-        let wanted: Vec<StageId> = spec().stages.into_iter().map(|stage| stage.stage_id).collect();
+        let wanted: Vec<StageId> = spec().unwrap().plan.iter().map(|stage| stage.stage_id.clone()).collect();
         assert_eq!(stages, wanted);
     }
 
@@ -307,7 +162,7 @@ mod tests {
     fn no_date_is_asked_for_unless_one_is_given() {
         let since = |given: Option<&str>| {
             let plan = briefing(&sources(1), given);
-            let StepKind::Tool { args, .. } = &plan.step(&step_id("extract_claims")).unwrap().kind else {
+            let StepKind::Tool { args, .. } = &plan.step(&named("extract_claims")).unwrap().kind else {
                 panic!("extract_claims calls a tool")
             };
             args.get("since").cloned()
@@ -322,8 +177,8 @@ mod tests {
         let optional: Vec<&str> = plan.steps.iter().filter(|s| s.optional).map(|s| s.step_id.as_str()).collect();
         assert_eq!(optional, ["audio", "cover"]);
         for (id, path, _) in FILES {
-            let step = plan.step(&step_id(id)).unwrap();
-            assert_eq!(step.depends_on_step_ids, [step_id(GATE_STEP)], "{path}");
+            let step = plan.step(&named(id)).unwrap();
+            assert_eq!(step.depends_on_step_ids, [named(GATE_STEP)], "{path}");
         }
     }
 
@@ -341,19 +196,8 @@ mod tests {
             let text = serde_json::to_string(&step.kind).unwrap();
             for part in text.split("/steps/").skip(1) {
                 let bound = part.split('/').next().unwrap();
-                assert!(before.contains(&step_id(bound)), "{} binds {bound} without waiting for it", step.step_id);
+                assert!(before.contains(&named(bound)), "{} binds {bound} without waiting for it", step.step_id);
             }
-        }
-    }
-
-    #[test]
-    fn only_a_live_pipeline_accepts_every_mode() {
-        use PipelineLifecycle::{Draft, Live, Rehearsal, Retired, Suspended};
-        let accepts = |state: PipelineLifecycle| (state.accepts("deep"), state.accepts("rehearsal-dry-run"));
-        assert_eq!(accepts(Live), (true, true));
-        assert_eq!(accepts(Rehearsal), (false, true));
-        for state in [Draft, Suspended, Retired] {
-            assert_eq!(accepts(state), (false, false), "{}", state.as_str());
         }
     }
 }

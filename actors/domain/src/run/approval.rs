@@ -65,6 +65,39 @@ pub fn request(run: &RunEnvelope, gate: &Step, shown: &Value, stored: StoredValu
     Some(ask(run, asked, shown, stored, now))
 }
 
+/// The no that a gate says by itself, given with its question: what it shows holds something that must not be there
+/// (PIP-012). `None` if people are to be asked.
+pub fn refused_by_itself(gate: &Step, asked: &NewEvent, shown: &Value) -> Option<NewEvent> {
+    let RunEvent::ApprovalRequested(question) = &asked.event else { return None };
+    let StepKind::Approval { refuse_if: Some(place), .. } = &gate.kind else { return None };
+    // Beside guarded calls the subject is shown under its own name.
+    let subject = if shown.get("actions").is_some() { shown.get("subject").unwrap_or(shown) } else { shown };
+    let found = subject.pointer(place).filter(|found| is_something(found))?;
+    let reason = match found {
+        Value::Array(items) => format!("`{place}` must be empty, and holds {}", items.len()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            format!("`{place}` must hold nothing, and does")
+        }
+    };
+    Some(NewEvent::system(RunEvent::ApprovalDecided {
+        approval_id: question.approval_id,
+        decision: ApprovalDecision::Reject,
+        decided_by: Actor::system(),
+        reason,
+    }))
+}
+
+fn is_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(holds) => *holds,
+        Value::Number(number) => number.as_f64().is_none_or(|number| number != 0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+    }
+}
+
 /// The answer to a question of a rehearsal, given with it: nobody is asked, because nothing is done. `None` for a question
 /// that somebody must answer.
 pub fn answered_in_rehearsal(run: &RunEnvelope, asked: &NewEvent) -> Option<NewEvent> {

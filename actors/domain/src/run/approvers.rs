@@ -51,6 +51,17 @@ impl Approvers {
 }
 
 impl ApprovalRequirement {
+    /// The wire string.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Operator => "operator",
+            Self::Teacher => "teacher",
+            Self::Guardian => "guardian",
+            Self::UserConfirmBeforeProceed => "user-confirm-before-proceed",
+        }
+    }
+
     /// True if the standing may answer (HND-002). Whether it is the user who invoked the run is another question.
     // A teacher and a guardian are whoever the credential says is one, in whatever role: an operator is neither by itself.
     pub fn lets(self, role: Role, scopes: &[String]) -> bool {

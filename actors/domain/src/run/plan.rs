@@ -131,6 +131,10 @@ pub enum StepKind {
         /// How long the answer is waited for.
         #[serde(default = "approval_ttl_default")]
         approval_ttl_seconds: u64,
+        /// A place in the subject, as a JSON Pointer: if anything is found there, the gate says no by itself and nobody is
+        /// asked (PIP-012). Nothing is `null`, `false`, 0, and what is empty.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refuse_if: Option<String>,
     },
     /// Somebody chooses one of several ways on.
     Branch {
@@ -407,6 +411,9 @@ impl Plan {
             }
             StepKind::Approval { approval_ttl_seconds, .. } if *approval_ttl_seconds > WAIT_SECONDS_MAX => {
                 bad("`approvalTtlSeconds` may be at most 366 days")
+            }
+            StepKind::Approval { refuse_if: Some(place), .. } if !place.is_empty() && !place.starts_with('/') => {
+                bad("`refuseIf` is a JSON Pointer into the subject, such as /contradictions")
             }
             StepKind::Approval { requirement, approvers: Some(approvers), .. } => match approvers.problem(*requirement)
             {

@@ -236,7 +236,7 @@ fn check_fields(index: usize, step: &Value) -> Result<(), SubmissionError> {
             &["input", "plan", "subBudget", "requirement", "delegate"]
         }
         Some("model") => &["prompt", "tools", "limits"],
-        Some("approval") => &["requirement", "approvers", "prompt", "subject", "approvalTtlSeconds"],
+        Some("approval") => &["requirement", "approvers", "prompt", "subject", "approvalTtlSeconds", "refuseIf"],
         Some("branch") => &["branches"],
         Some("wait") => &["seconds"],
         _ => return Ok(()),
@@ -576,9 +576,12 @@ fn mint(submitted: &RunSubmitted, tool: &ToolId, now: UnixMs) -> Option<Grant> {
 }
 
 fn mint_at(submitted: &RunSubmitted, tool: &ToolId, semver: &str, now: UnixMs) -> Option<Grant> {
+    // What an instance of a pipeline may do is held by the instance, not by the run of one of its stages (PIP-007).
+    let instance = submitted.pipeline_id.as_ref();
+    let instance = instance.and_then(|id| spec_of(id, submitted.pipeline_semver.as_deref()));
     Some(Grant {
         grant_id: GrantId::new(format!("run.{}.{tool}", submitted.run_id)).ok()?,
-        scope: GrantScope::PerRun,
+        scope: if instance.is_some() { GrantScope::PerPipelineInstance } else { GrantScope::PerRun },
         scope_key: submitted.run_id.to_string(),
         tenant_id: submitted.tenant_id.clone(),
         tool_id: tool.clone(),

@@ -577,6 +577,7 @@ proptest! {
             | GovernanceChange::AgentMoved(_)
             | GovernanceChange::ExecutorRegistered(_)
             | GovernanceChange::ExecutorRetired { .. }
+            | GovernanceChange::PipelineCustomized(_)
             | GovernanceChange::RolloutSet { .. } => String::new(),
         };
         let fresh = !changes.iter().any(|old| id(&old.change) == id(&change));

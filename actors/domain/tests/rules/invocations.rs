@@ -318,8 +318,8 @@ fn a_tenant_may_allow_less_than_a_tier_has_and_never_more() {
 
 #[test]
 fn a_pipeline_brings_its_mode_to_whoever_may_trigger_it() {
-    let mut spec = weekly_briefing::spec();
-    spec.default_mode = "exhaustive";
+    let mut spec = weekly_briefing::spec().unwrap().clone();
+    spec.total_budget_cap = Micros::units(5_001);
     let modes =
         |tier| rules_for(None, tier, Some(&spec), &agent("ref.research"), &reads(), &PinnedAgents::default()).modes;
     assert!(modes(InvocationTier::Creator).contains(&Mode::Exhaustive));

@@ -109,7 +109,18 @@ pub(crate) fn gate(id: &str, after: &[&str]) -> Step {
 pub(crate) fn asking(requirement: ApprovalRequirement, id: &str, after: &[&str]) -> Step {
     let subject = json!({"pages": 3});
     let prompt = "May it go on?".to_owned();
-    step(id, after, StepKind::Approval { requirement, approvers: None, prompt, subject, approval_ttl_seconds: 1_000 })
+    step(
+        id,
+        after,
+        StepKind::Approval {
+            requirement,
+            approvers: None,
+            prompt,
+            subject,
+            refuse_if: None,
+            approval_ttl_seconds: 1_000,
+        },
+    )
 }
 
 pub(crate) fn fork_in_the_road(id: &str, ways: &[&str], after: &[&str]) -> Step {

@@ -81,6 +81,7 @@ fn a_step_whose_own_fields_make_no_sense_is_refused() {
         prompt: String::new(),
         subject: json!(null),
         approval_ttl_seconds,
+        refuse_if: None,
     };
     let branch = || fork_in_the_road("way", &["left"], &[]);
     let bad = [

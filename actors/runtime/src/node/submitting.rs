@@ -13,6 +13,7 @@ use signalbox_domain::time::UnixMs;
 use signalbox_ports::journal::Created;
 
 use super::NodeHandle;
+use super::pipelines::leave_to_standing_grants;
 use crate::api::{ApiError, Caller, Preflight, Submitted};
 
 impl NodeHandle {
@@ -55,7 +56,9 @@ impl NodeHandle {
         let warnings = warnings_of(&submitted, &self.inner.config.invocations);
         let shadowed = self.route(&mut submitted);
         submitted.narrow();
-        submitted.grants.extend(submission::mint_grants(&submitted, now));
+        let mut minted = submission::mint_grants(&submitted, now);
+        leave_to_standing_grants(&submitted, &mut minted, &self.inner.shared.governance.view().state, now);
+        submitted.grants.extend(minted);
         let submitted = self.seal(submitted).await?;
         let (run_id, hash) = (submitted.run_id, submitted.submission_hash.clone());
         let shadowed = shadowed.map(|rollout| (submitted.clone(), rollout));

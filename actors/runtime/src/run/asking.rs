@@ -96,8 +96,11 @@ impl State {
             let prepared = match prepared {
                 Ok(Ok(prepared)) => prepared,
                 Ok(Err(mut question)) => {
-                    let answer = question.first().and_then(|asked| approval::answered_in_rehearsal(scratch, asked));
-                    question.extend(answer);
+                    // A gate that has said no by itself needs no other answer.
+                    if question.len() == 1 {
+                        let answer = question.first().and_then(|asked| approval::answered_in_rehearsal(scratch, asked));
+                        question.extend(answer);
+                    }
                     add(scratch, &mut draft.facts, question, now);
                     continue;
                 }
@@ -136,7 +139,9 @@ impl State {
         }
         let looked = values::look(approval::shown(scratch, step, subject, args)).await?;
         let stored = looked.keep(self.shared.blobs.as_ref(), &self.run.tenant_id).await?;
-        Ok(Ok(approval::request(scratch, step, &looked.value, stored, now).into_iter().collect()))
+        let asked = approval::request(scratch, step, &looked.value, stored, now);
+        let no = asked.as_ref().and_then(|asked| approval::refused_by_itself(step, asked, &looked.value));
+        Ok(Ok(asked.into_iter().chain(no).collect()))
     }
 
     /// What the step's bindings stand in, as the caller said it, with every binding replaced.

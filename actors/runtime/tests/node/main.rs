@@ -19,6 +19,7 @@ mod leases;
 mod model_steps;
 mod opening;
 mod parking;
+mod pipelines;
 mod plans;
 mod preflights;
 mod recovery;

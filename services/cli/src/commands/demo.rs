@@ -203,6 +203,7 @@ impl Demo {
 
     async fn submit(&self, key: String) -> Result<RunId, Failure> {
         let spec = weekly_briefing::spec();
+        let spec = spec.ok_or_else(|| Failure::new("start-failed", "this version ships no weekly briefing"))?;
         let since = self.args.since.as_deref();
         let plan = briefing(&self.sources.list, since);
         let run_id = RunId::new(Uuid::now_v7());
@@ -219,9 +220,9 @@ impl Demo {
             root_agent_id: root.ok_or_else(|| Failure::new("start-failed", "the pipeline has no lead agent"))?,
             plan: PlanInput::Plan(plan),
             inputs: json!({ SOURCES_KEY: key, "since": since }),
-            mode: spec.default_mode.to_owned(),
-            pipeline_id: Some(spec.pipeline_id),
-            pipeline_semver: Some(spec.semver.to_owned()),
+            mode: spec.default_mode().as_str().to_owned(),
+            pipeline_id: Some(spec.pipeline_id.clone()),
+            pipeline_semver: Some(spec.semver.clone()),
             budgets: vec![RunBudget {
                 category: BudgetCategory::CostUnits,
                 limit: spec.total_budget_cap,

@@ -18,6 +18,7 @@ mod gold_sets;
 mod grants;
 mod keys;
 mod listing;
+mod pipelines;
 mod preflight;
 mod profiles;
 mod rehearse;
@@ -51,6 +52,7 @@ pub(crate) use gold_sets::GoldSetsCommand;
 pub(crate) use grants::GrantsCommand;
 pub(crate) use keys::KeysCommand;
 pub(crate) use listing::DashboardArgs;
+pub(crate) use pipelines::{PipelinesCommand, RehearseArgs};
 pub(crate) use profiles::ProfilesCommand;
 pub(crate) use rollouts::RolloutsCommand;
 pub(crate) use rules::{ApplyArgs, ExportArgs};
@@ -93,6 +95,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(server, args, out).await,
         Command::Verify(args) => verify::run(server, args, out).await,
         Command::Whatif(args) => whatif::run(server, args, out).await,
+        Command::Pipelines(command) => pipelines::run(server, command, out).await,
+        Command::Rehearse(args) => pipelines::rehearse(server, args, out).await,
         Command::Rollouts(command) => rollouts::run(server.feedback().await?, command, out).await,
         Command::GoldSets(command) => gold_sets::run(server.feedback().await?, command, out).await,
         Command::Runs(RunsCommand::Feedback(args)) => gold_sets::feedback(server.feedback().await?, args, out).await,

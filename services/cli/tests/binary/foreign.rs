@@ -9,6 +9,7 @@ use signalbox_proto::v1;
 use signalbox_proto::v1::feedback_service_client::FeedbackServiceClient;
 use signalbox_proto::v1::governance_service_client::GovernanceServiceClient;
 use signalbox_proto::v1::identity_service_client::IdentityServiceClient;
+use signalbox_proto::v1::pipeline_service_client::PipelineServiceClient;
 use signalbox_proto::v1::registry_service_client::RegistryServiceClient;
 use signalbox_proto::v1::run_service_client::RunServiceClient;
 use signalbox_proto::v1::schedule_service_client::ScheduleServiceClient;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 use crate::identity::Guarded;
 
 /// Calls that name nothing that could be another tenant's, or name what is the caller's own choice.
-const NAMES_NOTHING: [&str; 36] = [
+const NAMES_NOTHING: [&str; 99] = [
     "DashboardService.CountRuns",
     "DashboardService.GetModeCompliance",
     "DashboardService.GetSnapshot",
@@ -41,6 +42,12 @@ const NAMES_NOTHING: [&str; 36] = [
     "IdentityService.CreateApiKey",
     "IdentityService.ListApiKeys",
     "IdentityService.WhoAmI",
+    "PipelineService.FirePipeline",
+    "PipelineService.GetEffectivePipeline",
+    "PipelineService.GetPipeline",
+    "PipelineService.GetPipelineReport",
+    "PipelineService.ListPipelines",
+    "PipelineService.PutCustomization",
     "RegistryService.GetTool",
     "RegistryService.ListAgents",
     "RegistryService.ListExecutors",
@@ -95,6 +102,7 @@ struct Stranger {
     schedules: ScheduleServiceClient<Channel>,
     registry: RegistryServiceClient<Channel>,
     feedback: FeedbackServiceClient<Channel>,
+    pipelines: PipelineServiceClient<Channel>,
     token: String,
 }
 
@@ -108,8 +116,9 @@ impl Stranger {
         let schedules = ScheduleServiceClient::new(channel.clone());
         let (registry, feedback) =
             (RegistryServiceClient::new(channel.clone()), FeedbackServiceClient::new(channel.clone()));
-        let identities = IdentityServiceClient::new(channel);
-        Self { runs, governance, identities, webhooks, schedules, registry, feedback, token }
+        let (pipelines, identities) =
+            (PipelineServiceClient::new(channel.clone()), IdentityServiceClient::new(channel));
+        Self { runs, governance, identities, webhooks, schedules, registry, feedback, pipelines, token }
     }
 
     fn ask<T>(&self, message: T) -> Request<T> {
@@ -174,6 +183,8 @@ impl Stranger {
             let explain = self.ask(v1::ExplainRunRequest { run_id: run_id.clone(), call_id });
             note("RunService.ExplainRun", self.runs.explain_run(explain).await.err());
         }
+        let rehearsal = self.ask(v1::GetRehearsalRequest { run_id: run_id.clone() });
+        note("PipelineService.GetRehearsal", self.pipelines.get_rehearsal(rehearsal).await.err());
         let question = self.ask(v1::GetApprovalRequest { approval_id: approval_id.clone() });
         note("RunService.GetApproval", self.runs.get_approval(question).await.err());
         for (decision, digest) in [(1, String::new()), (2, "0".repeat(64)), (3, String::new())] {

@@ -18,6 +18,7 @@ mod http;
 mod identity;
 mod listing;
 mod model_steps;
+mod pipelines;
 mod pleasant;
 mod postgres_approvals;
 mod postgres_bus;

@@ -13,6 +13,7 @@ use signalbox_domain::governance::throttling::ThrottleDenial;
 use signalbox_domain::pipeline::cron::CronError;
 use signalbox_domain::pipeline::schedule::timing::TimingError;
 use signalbox_domain::pipeline::schedule::{ScheduleDenial, TriggerDenial};
+use signalbox_domain::pipeline::{CustomizationDenial, FireDenial};
 use signalbox_domain::registry::{EntryError, ExecutorDenial, LifecycleDenial, RegistryDenial};
 use signalbox_domain::run::decide::Denial;
 use signalbox_domain::run::submission::SubmissionError;
@@ -55,6 +56,8 @@ impl From<ApiError> for Refusal {
             ApiError::Executor(denial) => executor_details(refusal, denial),
             ApiError::Rollout(denial) => rollout_details(refusal, &denial),
             ApiError::Gold(denial) => gold_details(refusal, &denial),
+            ApiError::Fire(denial) => fire_details(refusal, &denial),
+            ApiError::Customization(denial) => customization_details(refusal, &denial),
             ApiError::Feedback(denial) => match denial {
                 FeedbackDenial::BadScore => refusal.with(DETAIL_FIELD, "score_micros"),
                 FeedbackDenial::NotFinished | FeedbackDenial::TooLate | FeedbackDenial::NotAnEvaluator(_) => refusal,
@@ -290,6 +293,40 @@ fn rollout_details(refusal: Refusal, denial: &RolloutDenial) -> Refusal {
         | RolloutDenial::TooMany
         | RolloutDenial::NoPriorChampion
         | RolloutDenial::Frozen => refusal,
+    }
+}
+
+fn fire_details(refusal: Refusal, denial: &FireDenial) -> Refusal {
+    match denial {
+        FireDenial::NoSuchPipeline(id) => refusal.with("pipelineId", id.as_str()),
+        FireDenial::OtherVersion { pipeline_id, current, .. } => refusal
+            .with(DETAIL_FIELD, "pipeline_semver")
+            .with("pipelineId", pipeline_id.as_str())
+            .with("pipelineSemver", current.as_str()),
+        FireDenial::TierRequired { pipeline_id, tier, .. } => {
+            refusal.with("pipelineId", pipeline_id.as_str()).with("tier", tier.as_str())
+        }
+        FireDenial::NotLive { pipeline_id, state } => {
+            refusal.with("pipelineId", pipeline_id.as_str()).with("lifecycleState", *state)
+        }
+        FireDenial::ModeNotAllowed { pipeline_id, mode, .. } => {
+            refusal.with("pipelineId", pipeline_id.as_str()).with("mode", *mode)
+        }
+        FireDenial::Input(error) => refusal.with(DETAIL_FIELD, format!("/{}", error.field)),
+        FireDenial::NoRehearsal(run_id) => refusal.with("runId", run_id.to_string()),
+        FireDenial::BadFireId => refusal.with(DETAIL_FIELD, "fire_id"),
+    }
+}
+
+fn customization_details(refusal: Refusal, denial: &CustomizationDenial) -> Refusal {
+    match denial {
+        CustomizationDenial::NoSuchPipeline(id) => refusal.with("pipelineId", id.as_str()),
+        CustomizationDenial::Senseless(_) => refusal.with(DETAIL_FIELD, "customization_json"),
+        CustomizationDenial::BadReason => refusal.with(DETAIL_FIELD, "reason"),
+        CustomizationDenial::StaleRevision { expected, actual } => {
+            refusal.with("expectedRevision", expected.to_string()).with("revision", actual.to_string())
+        }
+        CustomizationDenial::Widens(_) | CustomizationDenial::NotAuthorized(_) => refusal,
     }
 }
 

@@ -24,6 +24,7 @@ use signalbox_domain::mode::OverrideRejected;
 use signalbox_domain::pipeline::cron::CronError;
 use signalbox_domain::pipeline::schedule::timing::TimingError;
 use signalbox_domain::pipeline::schedule::{ScheduleDenial, TriggerDenial};
+use signalbox_domain::pipeline::{CustomizationDenial, FireDenial, InputError};
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::registry::{
     AgentLifecycle, AgentRegistryCode, AgentRegistryValidationError, ExecutorDenial, RegistryDenial,
@@ -200,6 +201,32 @@ fn errors() -> Vec<ApiError> {
         ApiError::Executor(ExecutorDenial::NoSuchExecutor("e".parse().unwrap())),
         ApiError::Executor(ExecutorDenial::Exists("e".parse().unwrap())),
         ApiError::Executor(ExecutorDenial::NotDescribed("no".to_owned())),
+        ApiError::Fire(FireDenial::NoSuchPipeline(PipelineId::new("p").unwrap())),
+        ApiError::Fire(FireDenial::OtherVersion {
+            pipeline_id: PipelineId::new("p").unwrap(),
+            current: "1.0.0".to_owned(),
+            asked: "2.0.0".to_owned(),
+        }),
+        ApiError::Fire(FireDenial::TierRequired {
+            pipeline_id: PipelineId::new("p").unwrap(),
+            tier: "creator".to_owned(),
+            own: "customer",
+        }),
+        ApiError::Fire(FireDenial::NotLive { pipeline_id: PipelineId::new("p").unwrap(), state: "retired" }),
+        ApiError::Fire(FireDenial::ModeNotAllowed {
+            pipeline_id: PipelineId::new("p").unwrap(),
+            mode: "fast",
+            allowed: "deep".to_owned(),
+        }),
+        ApiError::Fire(FireDenial::Input(InputError { field: "sources".to_owned(), problem: "is missing".to_owned() })),
+        ApiError::Fire(FireDenial::NoRehearsal(run_id())),
+        ApiError::Fire(FireDenial::BadFireId),
+        ApiError::Customization(CustomizationDenial::Widens("the cap 9 is above the pipeline's 5".to_owned())),
+        ApiError::Customization(CustomizationDenial::Senseless("no such step".to_owned())),
+        ApiError::Customization(CustomizationDenial::NoSuchPipeline(PipelineId::new("p").unwrap())),
+        ApiError::Customization(CustomizationDenial::NotAuthorized("no".to_owned())),
+        ApiError::Customization(CustomizationDenial::BadReason),
+        ApiError::Customization(CustomizationDenial::StaleRevision { expected: 1, actual: 2 }),
         ApiError::Rollout(RolloutDenial::NoSuchRollout("r".to_owned())),
         ApiError::Rollout(RolloutDenial::SameArms("1.0.0".to_owned())),
         ApiError::Rollout(RolloutDenial::BadFraction(Micros(510_000))),
@@ -284,6 +311,8 @@ fn errors() -> Vec<ApiError> {
             | ApiError::Rollout(_)
             | ApiError::Feedback(_)
             | ApiError::Gold(_)
+            | ApiError::Fire(_)
+            | ApiError::Customization(_)
             | ApiError::Registry(_)
             | ApiError::Executor(_)
             | ApiError::Store(_) => break,

@@ -22,6 +22,7 @@ use crate::api::Caller;
 use crate::fake::{FakeNode, envelope};
 use crate::fake_feedback::FakeFeedback;
 use crate::fake_governance::FakeGovernance;
+use crate::fake_pipelines::FakePipelines;
 use crate::identity::{ApiKeys, Credentials, Identify};
 use crate::serve::{Edge, ServeLimits, serve_watched};
 
@@ -229,6 +230,7 @@ async fn an_open_watch_ends_when_its_key_is_taken_back() {
         webhooks: Arc::new(FakeGovernance::default()),
         schedules: Arc::new(FakeGovernance::default()),
         feedback: Arc::new(FakeFeedback),
+        pipelines: Arc::new(FakePipelines),
         registry: Arc::new(FakeGovernance::default()),
         identity: world.identity.clone(),
         keys: world.keys.clone(),

@@ -45,6 +45,7 @@ use crate::api::Caller;
 use crate::fake::{FakeNode, envelope};
 use crate::fake_feedback::FakeFeedback;
 use crate::fake_governance::FakeGovernance;
+use crate::fake_pipelines::FakePipelines;
 use crate::identity::ApiKeys;
 use crate::serve::{Edge, ServeError, ServeLimits, serve_watched};
 use crate::watch::WatchLimits;
@@ -101,6 +102,7 @@ async fn fixture_behind(stall: Duration, tls: Option<Arc<ServerTls>>) -> Fixture
         schedules: governance.clone(),
         registry: governance.clone(),
         feedback: Arc::new(FakeFeedback),
+        pipelines: Arc::new(FakePipelines),
         identity: Arc::new(Claims),
         keys: Arc::new(ApiKeys::new(store, clock, Arc::new(RandomIds))),
         ids: Arc::new(RandomIds),

@@ -49,6 +49,7 @@ pub(super) async fn follow(conn: &mut PgConnection, change: &GovernanceChange, e
         GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
         | GovernanceChange::ExecutorRegistered(_)
+        | GovernanceChange::PipelineCustomized(_)
         | GovernanceChange::RolloutSet { .. }
         | GovernanceChange::ExecutorRetired { .. } => return Ok(()),
     };

@@ -50,6 +50,7 @@ pub(super) async fn follow(
         GovernanceChange::AgentPublished(_)
         | GovernanceChange::AgentMoved(_)
         | GovernanceChange::ExecutorRegistered(_)
+        | GovernanceChange::PipelineCustomized(_)
         | GovernanceChange::RolloutSet { .. }
         | GovernanceChange::ExecutorRetired { .. } => return Ok(()),
     };

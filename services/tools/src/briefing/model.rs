@@ -396,8 +396,8 @@ pub struct Ground {
     /// Present if a date was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// The passages that answer a query best, if one was asked.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The passages that answer a query best, if one was asked; later steps bind to them also where there are none.
+    #[serde(default)]
     pub passages: Vec<Passage>,
 }
 

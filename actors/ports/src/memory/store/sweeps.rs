@@ -35,6 +35,7 @@ impl State {
             | GovernanceChange::AgentPublished(_)
             | GovernanceChange::AgentMoved(_)
             | GovernanceChange::ExecutorRegistered(_)
+            | GovernanceChange::PipelineCustomized(_)
             | GovernanceChange::RolloutSet { .. }
             | GovernanceChange::ExecutorRetired { .. } => {}
         }

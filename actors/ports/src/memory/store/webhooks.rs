@@ -166,6 +166,7 @@ impl State {
             | GovernanceChange::GrantIssued(_)
             | GovernanceChange::GrantRevoked { .. }
             | GovernanceChange::ThrottlesSet(_)
+            | GovernanceChange::PipelineCustomized(_)
             | GovernanceChange::RolloutSet { .. }
             | GovernanceChange::AgentPublished(_)
             | GovernanceChange::AgentMoved(_)

@@ -82,6 +82,7 @@ impl Authority {
             | GovernanceChange::AgentPublished(_)
             | GovernanceChange::AgentMoved(_)
             | GovernanceChange::ExecutorRegistered(_)
+            | GovernanceChange::PipelineCustomized(_)
             | GovernanceChange::RolloutSet { .. }
             | GovernanceChange::ExecutorRetired { .. } => {}
         }

@@ -86,6 +86,7 @@ impl Served {
             schedules: Arc::new(node.clone()),
             registry: Arc::new(node.clone()),
             feedback: Arc::new(node.clone()),
+            pipelines: Arc::new(node.clone()),
             keys: Arc::new(ApiKeys::new(store.clone(), clock.clone(), Arc::new(RandomIds))),
             identity: Arc::new(Claims),
             ids: Arc::new(RandomIds),
