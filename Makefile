@@ -9,9 +9,11 @@ SOURCES = samples/weekly
 DATA = data
 # How many random cases each property is tried with in `make sim`.
 CASES = 20000
-# How many schedules it plays, and for how many seconds at most. SEED=n plays one and prints what happens in it.
-SEEDS = 1000000
-SECONDS = 240
+# How many schedules it plays, and for how many seconds at most if that is asked for. SEED=n plays one and prints what
+# happens in it; SABOTAGE=name takes a protection away meanwhile (actors/runtime/tests/sim/sabotage.rs).
+SEEDS = 10000
+SECONDS =
+PLAY = cargo test --profile sim --package signalbox-runtime --test sim
 # Which parser `make fuzz` fuzzes, one of the folders of tests/corpus, and for how many seconds.
 TARGET = json
 TIME = 60
@@ -46,12 +48,12 @@ fix: ## everything a machine can repair
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 
-sim: ## many more random histories than `make test` tries: CASES=n SECONDS=n SEEDS=n, or one of them: SEED=n
+sim: ## many more random histories than `make test` tries: SEEDS=n SECONDS=n CASES=n, or one of them: SEED=n
 ifeq ($(SEED),)
 	PROPTEST_CASES=$(CASES) $(RUN_TESTS) --package signalbox-domain
-	SEEDS=$(SEEDS) SECONDS=$(SECONDS) cargo test --package signalbox-runtime --test sim -- --nocapture
+	SEEDS=$(SEEDS) SECONDS=$(SECONDS) $(PLAY) -- --nocapture
 else
-	SEED=$(SEED) STEPS=$(STEPS) WITHOUT=$(WITHOUT) cargo test --quiet --package signalbox-runtime --test sim every_promise -- --nocapture
+	SEED=$(SEED) STEPS=$(STEPS) WITHOUT=$(WITHOUT) SABOTAGE=$(SABOTAGE) $(PLAY) --quiet every_promise -- --nocapture
 endif
 
 fuzz: ## looks for inputs that break one parser, guided by coverage; TARGET=name TIME=seconds

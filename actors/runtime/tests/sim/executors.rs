@@ -17,10 +17,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::dice::Dice;
 use crate::link::Life;
+use crate::sabotage::Sabotage;
 use crate::world::{Fault, Signal, SimClock, World};
-
-/// A call may begin this long after its append began (I5).
-const DISPATCH_WINDOW_MS: u64 = 2_000;
 
 /// The tools that have an executor.
 pub(crate) const TOOLS: [&str; 9] = [
@@ -220,7 +218,9 @@ impl Tools for Hands {
         _: mpsc::Sender<CallProgress>,
     ) -> CallResult {
         self.life.goes_on().await;
-        if self.clock.boot().ms_since(admitted.append_began()) > DISPATCH_WINDOW_MS {
+        let world = &self.executors.world;
+        let stale_goes = world.sabotage == Some(Sabotage::StaleDispatched);
+        if !admitted.may_be_dispatched(self.clock.boot()) && !stale_goes {
             return not_started("dispatch-window-missed", "the admission is older than two seconds");
         }
         let same = match admitted.event() {
@@ -231,9 +231,13 @@ impl Tools for Hands {
             _ => false,
         };
         if !same {
-            self.executors.world.model().violated("I1", format!("call {} under a foreign admission", order.call_id));
+            world.model().violated("I1", format!("call {} under a foreign admission", order.call_id));
         }
-        let served = tokio::spawn(Arc::clone(&self.executors).serve(order)).await;
+        let mut served = tokio::spawn(Arc::clone(&self.executors).serve(order.clone())).await;
+        let is_unknown = |served: &CallResult| matches!(served.ending, CallEnding::Unknown { .. });
+        if world.sabotage == Some(Sabotage::UnknownSentAgain) && served.as_ref().is_ok_and(is_unknown) {
+            served = tokio::spawn(Arc::clone(&self.executors).serve(order)).await;
+        }
         self.life.goes_on().await;
         drop(permit);
         served.unwrap()

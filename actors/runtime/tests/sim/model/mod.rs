@@ -136,7 +136,7 @@ impl Model {
         let Some(run) = self.runs.get(&key) else { return Vec::new() };
         let after = run.events.len() as u64;
         let events = at_once(self.store.read(key, after, READ_EVENTS_MAX)).unwrap_or_default();
-        let now = self.clock.now_micros();
+        let (now, boot_ms) = (self.clock.now_micros(), self.boot_ms());
         for stored in &events {
             let run = self.runs.get_mut(&key).unwrap();
             let id = run.run_id;
@@ -144,7 +144,7 @@ impl Model {
             let event = stored.event();
             match &event {
                 Some(RunEvent::CallPending(pending)) => {
-                    said.extend(run.pending(pending));
+                    said.extend(run.pending(pending, boot_ms));
                     if let Some(target) = run.target_of(&pending.step_id) {
                         said.extend(self.authority.admitted(&target));
                         let run = self.runs.get(&key).unwrap();
@@ -153,7 +153,7 @@ impl Model {
                     }
                 }
                 Some(RunEvent::CallRedispatched { call_id, attempt, .. }) => {
-                    said.extend(run.redispatched(*call_id, *attempt));
+                    said.extend(run.redispatched(*call_id, *attempt, boot_ms));
                     let step = run.calls.get(call_id).map(|call| call.pending.step_id.clone());
                     if let Some(target) = step.and_then(|step| run.target_of(&step)) {
                         said.extend(self.authority.admitted(&target));
@@ -211,6 +211,11 @@ impl Model {
         self.leases.insert(node, 0);
     }
 
+    /// Every node that ever had a lease, without one.
+    pub(crate) fn nodes_but(&self, node: NodeIncarnation) -> Vec<NodeIncarnation> {
+        self.leases.keys().copied().filter(|other| *other != node).collect()
+    }
+
     pub(crate) fn claimed(&mut self, node: NodeIncarnation, head: &RunHead) {
         let now = self.boot_ms();
         let lives = |node: &NodeIncarnation| self.leases.get(node).is_some_and(|ends| *ends > now);
@@ -237,11 +242,12 @@ impl Model {
     /// An executor is about to begin a call (I1, I2).
     pub(crate) fn begins(&mut self, order: &CallOrder) {
         self.executions += 1;
+        let boot_ms = self.boot_ms();
         let key = self.public.get(&(order.tenant_id.clone(), order.run_id)).copied();
         let Some(run) = key.and_then(|key| self.runs.get_mut(&key)) else {
             return self.violated("I1", format!("call {} of no run was executed", order.call_id));
         };
-        let said = run.begins(order);
+        let said = run.begins(order, boot_ms);
         self.violations.extend(said);
     }
 

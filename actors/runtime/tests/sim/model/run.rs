@@ -20,6 +20,9 @@ use signalbox_ports::tools::CallOrder;
 
 use super::call::CallModel;
 
+/// What was admitted is handed out this soon, or not at all (I5).
+const DISPATCHED_WITHIN_MS: u64 = 2_000;
+
 type Said = Vec<(&'static str, String)>;
 
 pub(crate) struct RunModel {
@@ -170,7 +173,7 @@ impl RunModel {
     }
 
     /// A call was admitted.
-    pub(crate) fn pending(&mut self, pending: &CallPending) -> Said {
+    pub(crate) fn pending(&mut self, pending: &CallPending, boot_ms: u64) -> Said {
         let mut said = self.may_admit(&pending.step_id);
         if self.calls.contains_key(&pending.call_id) {
             said.push(("I3", format!("call {} is admitted twice", pending.call_id)));
@@ -193,19 +196,20 @@ impl RunModel {
         if let Some(before) = self.done_once.get(&pending.step_id) {
             said.push(("at-most-once", format!("call {before} was begun, and the step is to be done again")));
         }
-        let call = CallModel { pending: pending.clone(), attempt: 1, settled: None, begun: Vec::new() };
+        let call =
+            CallModel { pending: pending.clone(), attempt: 1, settled: None, admitted_at: boot_ms, begun: Vec::new() };
         self.calls.insert(pending.call_id, call);
         said
     }
 
-    pub(crate) fn redispatched(&mut self, call: CallId, attempt: u32) -> Said {
+    pub(crate) fn redispatched(&mut self, call: CallId, attempt: u32, boot_ms: u64) -> Said {
         let mut said = Said::new();
         if !self.controls.is_empty() {
             said.push(("control", "admitted again although a control waits".to_owned()));
         }
         match self.calls.get_mut(&call) {
             Some(call) if call.settled.is_none() && attempt == call.attempt + 1 => {
-                call.attempt = attempt;
+                (call.attempt, call.admitted_at) = (attempt, boot_ms);
                 if call.pending.recovery != Recovery::Idempotent {
                     said.push(("at-most-once", format!("call {} is sent again", call.pending.call_id)));
                 }
@@ -330,8 +334,9 @@ impl RunModel {
         (mine != theirs).then(|| ("I9", format!("run {}: the snapshot at event {seq} is not the fold", self.run_id)))
     }
 
-    /// An executor is about to begin a call: it is pending, as it was admitted, and not begun before (I1, I2).
-    pub(crate) fn begins(&mut self, order: &CallOrder) -> Said {
+    /// An executor is about to begin a call: it is pending, as it was admitted, not long ago, and not begun before (I1, I2,
+    /// I5).
+    pub(crate) fn begins(&mut self, order: &CallOrder, boot_ms: u64) -> Said {
         let mut said = Said::new();
         let run = self.run_id;
         let Some(call) = self.calls.get_mut(&order.call_id) else {
@@ -352,6 +357,10 @@ impl RunModel {
         }
         if call.begun.contains(&order.attempt) {
             said.push(("I1", format!("run {run}: attempt {} of call {} began twice", order.attempt, order.call_id)));
+        }
+        let age_ms = boot_ms - call.admitted_at;
+        if age_ms > DISPATCHED_WITHIN_MS {
+            said.push(("I5", format!("run {run}: call {} begins {age_ms} ms after its admission", order.call_id)));
         }
         call.begun.push(order.attempt);
         if pending.recovery == Recovery::AtMostOnce {

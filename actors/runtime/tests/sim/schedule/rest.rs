@@ -8,12 +8,13 @@ impl Schedule {
         self.world.tell(|| "the time of faults is over".to_owned());
         *self.world.weather.lock().unwrap_or_else(PoisonError::into_inner) =
             crate::world::Weather { latency_ms: 2, ..Default::default() };
-        *self.world.bus_mode.lock().unwrap_or_else(PoisonError::into_inner) = crate::world::BusMode::Works;
+        self.world.set_bus(BusMode::Works);
         self.world.healed.set(true);
         self.wake();
         for machine in &self.machines {
             if let Some(living) = &machine.node {
                 living.life.cut.store(false, Ordering::SeqCst);
+                living.ear.is_cut(false);
             }
         }
         self.bring_nodes_up().await;

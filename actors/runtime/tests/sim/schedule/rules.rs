@@ -58,7 +58,7 @@ impl Schedule {
         self.world.tell(|| format!("grace changes the rules: {}", serde_json::to_string(&change).unwrap()));
         let changed = self.world.store.change(change, &by).await.unwrap();
         self.world.model().changed(&changed.change);
-        self.world.announced.set(changed.epoch);
+        self.world.announce(None, signalbox_ports::bus::Notice::Governance(changed.epoch));
     }
 
     pub(super) async fn budget(&mut self, budget: signalbox_domain::governance::budget::Budget) {
