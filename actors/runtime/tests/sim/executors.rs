@@ -33,6 +33,10 @@ pub(crate) const TOOLS: [&str; 9] = [
     "notify.send",
 ];
 
+/// What executors let slip now and then, plainly fake: it must not be kept anywhere (I13). In pieces, so that it stands
+/// nowhere in the sources either.
+pub(crate) const SECRET: [&str; 2] = ["AKIA", "FAKEFAKEFAKEFAKE"];
+
 /// All executors of the installation.
 pub(crate) struct Executors {
     world: Arc<World>,
@@ -75,7 +79,8 @@ impl Executors {
             4..12 if faulty => return (Behaviour::Breaks { after_ms, late_ms: after_ms + long }, deaf),
             12..18 if faulty => return (Behaviour::Hangs, deaf),
             18..28 if faulty => {
-                CallEnding::Failed { code: "tool-failed".to_owned(), message: "it did not work".to_owned() }
+                let slip = if dice.chance(10) { SECRET.concat() } else { String::new() };
+                CallEnding::Failed { code: "tool-failed".to_owned(), message: format!("it did not work {slip}") }
             }
             _ => CallEnding::Answered {
                 partial: dice.chance(10),
@@ -166,7 +171,11 @@ impl Executors {
 fn output(dice: &mut Dice) -> Value {
     let items: Vec<u64> = (0..dice.below(4)).collect();
     // Now and then one that is too big for the journal.
-    let text = if dice.chance(3) { "x".repeat(20_000) } else { "some text".to_owned() };
+    let text = match dice.below(100) {
+        0..3 => "x".repeat(20_000),
+        3..8 => format!("the key is {}", SECRET.concat()),
+        _ => "some text".to_owned(),
+    };
     json!({ "value": dice.below(1_000), "items": items, "text": text })
 }
 

@@ -8,14 +8,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use signalbox_domain::dashboard::{DashboardFilter, RunCounts};
-use signalbox_domain::governance::budget::{Budget, MeteredBudget};
+use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
+use signalbox_domain::governance::budget::{Budget, EndedWindow, MeteredBudget};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
+use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{
     ActorId, ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId, RunKey, StoreIncarnation, TenantId,
 };
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::run::append::{CommandAnswer, Entry, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::acts::{Act, Acted, Acts, AuditFilter, SwitchReach};
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::directory::{Directory, OpenQuestion, RunPage, Scope};
@@ -386,9 +390,48 @@ impl Governance for Link {
 }
 
 #[async_trait]
+impl Acts for Link {
+    async fn audit_head(&self) -> Result<AuditHead, StoreError> {
+        self.reads("audit-head", self.world.store.audit_head()).await
+    }
+    async fn act(&self, act: Act) -> Result<Acted, StoreError> {
+        let effect = act.effect.clone();
+        self.writes("act", async {
+            let answer = self.world.store.act(act).await;
+            if let Ok(Acted::Done(done)) = &answer {
+                self.world.tell(|| format!("{}: act {} is done: {}", self.name, done.event.seq, done.event.kind));
+                self.world.model().acted(&effect, done);
+            }
+            answer
+        })
+        .await
+    }
+    async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEvent>, StoreError> {
+        self.reads("audit", self.world.store.audit(filter)).await
+    }
+    async fn last_act(&self, subject: &Subject) -> Result<Option<AuditEvent>, StoreError> {
+        self.reads("last-act", self.world.store.last_act(subject)).await
+    }
+    async fn reach(&self, switch: &KillSwitch, registry: &AgentRegistry) -> Result<SwitchReach, StoreError> {
+        self.reads("reach", self.world.store.reach(switch, registry)).await
+    }
+    async fn paused_runs(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<RunKey>,
+    ) -> Result<Vec<(RunKey, TenantId, RunId)>, StoreError> {
+        self.reads("paused-runs", self.world.store.paused_runs(tenant, after)).await
+    }
+    async fn ended_windows(&self, budget: &BudgetId, limit: usize) -> Result<Vec<EndedWindow>, StoreError> {
+        self.reads("ended-windows", self.world.store.ended_windows(budget, limit)).await
+    }
+}
+
+#[async_trait]
 impl Blobs for Link {
     async fn put(&self, tenant: &TenantId, bytes: Bytes) -> Result<String, StoreError> {
         self.there("put", false).await?;
+        self.world.model().kept("an object", &bytes);
         self.blobs.put(tenant, bytes).await
     }
     async fn get(&self, tenant: &TenantId, sha256: &str) -> Result<Option<Bytes>, StoreError> {

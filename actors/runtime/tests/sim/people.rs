@@ -127,6 +127,9 @@ pub(crate) fn submission(dice: &mut Dice) -> Value {
         let on_exceeded = *dice.pick(&["kill", "pause"]).unwrap();
         body["budgets"] = json!([{ "category": "cost-units", "limit": dice.between(1, 8), "onExceeded": on_exceeded }]);
     }
+    if dice.chance(12) {
+        body["mode"] = json!("rehearsal-dry-run");
+    }
     if dice.chance(20) {
         body["pipelineId"] = json!("sim.pipeline");
     }

@@ -23,6 +23,11 @@ use super::call::CallModel;
 /// What was admitted is handed out this soon, or not at all (I5).
 const DISPATCHED_WITHIN_MS: u64 = 2_000;
 
+/// The mode in which nothing outside is touched, and the tools of the schedules that would (I12).
+const REHEARSAL: &str = "rehearsal-dry-run";
+const HAS_EFFECT: [&str; 5] =
+    ["memory.write", "calendar.write", "notify.send", "persona.invoke", "composition.suggest"];
+
 type Said = Vec<(&'static str, String)>;
 
 pub(crate) struct RunModel {
@@ -170,6 +175,10 @@ impl RunModel {
                 && call.settled.as_ref().is_none_or(|settled| settled.outcome != CallOutcome::Held)
         };
         self.calls.values().filter(counts).count() as u64
+    }
+
+    pub(crate) fn is_rehearsal(&self) -> bool {
+        self.submitted.mode == REHEARSAL
     }
 
     /// A call was admitted.
@@ -339,12 +348,16 @@ impl RunModel {
     pub(crate) fn begins(&mut self, order: &CallOrder, boot_ms: u64) -> Said {
         let mut said = Said::new();
         let run = self.run_id;
+        let rehearsal = self.is_rehearsal();
         let Some(call) = self.calls.get_mut(&order.call_id) else {
             return vec![("I1", format!("run {run}: call {} was executed without an admission", order.call_id))];
         };
         let pending = &call.pending;
         if call.settled.is_some() {
             said.push(("I2", format!("run {run}: call {} began after it was settled", order.call_id)));
+        }
+        if pending.simulated || (rehearsal && HAS_EFFECT.contains(&order.tool_id.as_str())) {
+            said.push(("I12", format!("run {run}: call {} is made, and the run is a rehearsal", order.call_id)));
         }
         let digest = canonical::digest(&order.args).unwrap_or_default();
         if order.attempt != call.attempt

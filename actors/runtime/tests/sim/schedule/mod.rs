@@ -1,6 +1,7 @@
 //! One schedule: from a seed, one to three nodes, people who submit and steer, faults, and after them rest.
 
 mod nodes;
+mod operators;
 mod rest;
 mod rules;
 mod steering;
@@ -100,7 +101,6 @@ struct Schedule {
     dice: Dice,
     said: Vec<Said>,
     submitted: Vec<(Caller, RunId, serde_json::Value)>,
-    budgets: BTreeSet<signalbox_domain::ids::BudgetId>,
 }
 
 /// Plays a script on a runtime of its own, with paused time and one thread.
@@ -148,7 +148,6 @@ impl Schedule {
             dice,
             said: Vec::new(),
             submitted: Vec::new(),
-            budgets: BTreeSet::new(),
             world,
         }
     }

@@ -31,7 +31,7 @@ impl Schedule {
             inbox: link.clone(),
             leases: link.clone(),
             governance: link.clone(),
-            acts: Arc::new(self.world.store.clone()),
+            acts: link.clone(),
             deliveries: Arc::new(self.world.store.clone()),
             courier: Arc::new(NoCourier),
             feedback: Arc::new(self.world.store.clone()),
