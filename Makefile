@@ -1,7 +1,7 @@
 # Few targets. `check` never writes; `fix` is its writing twin. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix sim fuzz bench bench-long ci
+.PHONY: help run test check fix sim faults fuzz bench bench-long ci
 
 # Where the demo reads from: one file or folder, or several files, folders and feed URLs separated by spaces.
 SOURCES = samples/weekly
@@ -14,6 +14,8 @@ CASES = 20000
 SEEDS = 10000
 SECONDS =
 PLAY = cargo test --profile sim --package signalbox-runtime --test sim
+# How often `make faults` plays each of its faults.
+TRIALS = 50
 # Which parser `make fuzz` fuzzes, one of the folders of tests/corpus, and for how many seconds.
 TARGET = json
 TIME = 60
@@ -55,6 +57,10 @@ ifeq ($(SEED),)
 else
 	SEED=$(SEED) STEPS=$(STEPS) WITHOUT=$(WITHOUT) SABOTAGE=$(SABOTAGE) $(PLAY) --quiet every_promise -- --nocapture
 endif
+
+faults: ## arms a switch on three processes at the moment something breaks, TRIALS times for each fault; about half an hour
+	FAULT_TRIALS=$(TRIALS) scripts/with-services cargo test --package signalbox --test binary \
+		nothing_that_a_switch_matches -- --nocapture
 
 fuzz: ## looks for inputs that break one parser, guided by coverage; TARGET=name TIME=seconds
 	scripts/fuzz "$(TARGET)" "$(TIME)"

@@ -19,6 +19,7 @@ mod listing;
 mod pleasant;
 mod postgres_approvals;
 mod postgres_bus;
+mod postgres_kill_faults;
 mod postgres_nodes;
 mod postgres_webhooks;
 mod receiver;
