@@ -42,7 +42,7 @@ pub(crate) struct RunModel {
     resumed: Option<RunEnvelope>,
     pub(crate) calls: BTreeMap<CallId, CallModel>,
     pub(crate) owner: Option<NodeIncarnation>,
-    /// Who may write: the last owner, also after it has given the run up.
+    /// Who may write: the last owner, until it gives the run up.
     pub(crate) writer: Option<NodeIncarnation>,
     /// Pauses, cancels and kills that were delivered and not answered.
     pub(crate) controls: BTreeSet<CommandId>,
@@ -102,7 +102,7 @@ impl RunModel {
             self.controls.remove(command);
         }
         if entry.park {
-            self.owner = None;
+            (self.owner, self.writer) = (None, None);
         }
         said
     }

@@ -166,6 +166,7 @@ impl Schedule {
         self.heal().await;
         self.come_to_rest().await;
         if !self.is_broken() {
+            self.last_drill().await;
             self.said_again().await;
             self.world.model().at_rest();
         }

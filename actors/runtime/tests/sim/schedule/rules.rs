@@ -67,7 +67,7 @@ impl Schedule {
     }
 
     /// By a node that is asked, or by somebody who writes to the store from outside.
-    async fn change_somehow(&mut self, change: signalbox_domain::governance::change::GovernanceChange) {
+    pub(super) async fn change_somehow(&mut self, change: signalbox_domain::governance::change::GovernanceChange) {
         match self.dice.chance(60) {
             true => self.wants(&change),
             false => self.change(change).await,
