@@ -188,7 +188,7 @@ impl Cluster {
                     WHERE datname = current_database() AND state = 'idle in transaction' \
                     AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')";
         let look = || self.database.ask(open).split(',').map(str::to_owned).collect::<BTreeSet<_>>();
-        for _ in 0..100 {
+        for _ in 0..25 {
             signal(&self.servers[0], "-STOP");
             // Whatever the others do ends at once; what stays open is of the process that is stopped.
             let stays = &(&look() & &look()) & &look();
