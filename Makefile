@@ -1,7 +1,7 @@
 # Few targets. `check` never writes; `fix` is its writing twin. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix sim fuzz bench bench-long ci
+.PHONY: help run test check fix sim faults fuzz bench bench-long ci
 
 # Where the demo reads from: one file or folder, or several files, folders and feed URLs separated by spaces.
 SOURCES = samples/weekly
@@ -9,9 +9,13 @@ SOURCES = samples/weekly
 DATA = data
 # How many random cases each property is tried with in `make sim`.
 CASES = 20000
-# How many schedules it plays, and for how many seconds at most. SEED=n plays one and prints what happens in it.
-SEEDS = 1000000
-SECONDS = 240
+# How many schedules it plays, and for how many seconds at most if that is asked for. SEED=n plays one and prints what
+# happens in it; SABOTAGE=name takes a protection away meanwhile (actors/runtime/tests/sim/sabotage.rs).
+SEEDS = 10000
+SECONDS =
+PLAY = cargo test --profile sim --package signalbox-runtime --test sim
+# How often `make faults` plays each of its faults.
+TRIALS = 50
 # Which parser `make fuzz` fuzzes, one of the folders of tests/corpus, and for how many seconds.
 TARGET = json
 TIME = 60
@@ -46,13 +50,17 @@ fix: ## everything a machine can repair
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
 
-sim: ## many more random histories than `make test` tries: CASES=n SECONDS=n SEEDS=n, or one of them: SEED=n
+sim: ## many more random histories than `make test` tries: SEEDS=n SECONDS=n CASES=n, or one of them: SEED=n
 ifeq ($(SEED),)
 	PROPTEST_CASES=$(CASES) $(RUN_TESTS) --package signalbox-domain
-	SEEDS=$(SEEDS) SECONDS=$(SECONDS) cargo test --package signalbox-runtime --test sim -- --nocapture
+	SEEDS=$(SEEDS) SECONDS=$(SECONDS) $(PLAY) -- --nocapture
 else
-	SEED=$(SEED) STEPS=$(STEPS) WITHOUT=$(WITHOUT) cargo test --quiet --package signalbox-runtime --test sim every_promise -- --nocapture
+	SEED=$(SEED) STEPS=$(STEPS) WITHOUT=$(WITHOUT) SABOTAGE=$(SABOTAGE) $(PLAY) --quiet every_promise -- --nocapture
 endif
+
+faults: ## arms a switch on three processes at the moment something breaks, TRIALS times for each fault; about half an hour
+	FAULT_TRIALS=$(TRIALS) scripts/with-services cargo test --package signalbox --test binary \
+		nothing_that_a_switch_matches -- --nocapture
 
 fuzz: ## looks for inputs that break one parser, guided by coverage; TARGET=name TIME=seconds
 	scripts/fuzz "$(TARGET)" "$(TIME)"

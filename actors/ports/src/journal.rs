@@ -208,6 +208,9 @@ pub enum AskOutcome {
     Refused(signalbox_domain::run::append::AskRefusal),
 }
 
+/// A call is handed to its executor within this long of the moment its append began, or not at all (I5).
+pub const DISPATCH_WINDOW_MS: u64 = 2_000;
+
 /// The proof that a call is pending in the journal and its reservation is held (I1, I2).
 ///
 /// It cannot be copied, and only [`Appended::accept`] makes one. The function that reaches an executor consumes it.
@@ -235,6 +238,15 @@ impl Admitted {
     /// When its append began: a dispatch begins within two seconds of it or not at all (I5).
     pub const fn append_began(&self) -> BootInstant {
         self.append_began
+    }
+    /// The last instant at which the call may be handed to its executor, by this machine's own clock, which counts
+    /// suspension (I5).
+    pub const fn dispatch_ends(&self) -> BootInstant {
+        BootInstant(self.append_began.0.saturating_add(DISPATCH_WINDOW_MS * 1_000_000))
+    }
+    /// False once the call must not begin any more (I5).
+    pub const fn may_be_dispatched(&self, now: BootInstant) -> bool {
+        now.0 <= self.dispatch_ends().0
     }
 }
 

@@ -15,7 +15,7 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// A call may take a day at most.
 pub const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
 /// An admitted call is handed to its executor's connection within this time of its append, or not at all (I5).
-pub const DISPATCH_WINDOW: Duration = Duration::from_secs(2);
+pub const DISPATCH_WINDOW: Duration = Duration::from_millis(signalbox_ports::journal::DISPATCH_WINDOW_MS);
 /// The executor shows that it has taken a call within this time.
 pub const HEADERS_MAX: Duration = Duration::from_secs(2);
 

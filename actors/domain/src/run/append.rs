@@ -293,6 +293,10 @@ pub enum EntryRefusal {
         /// What is true.
         actual: u64,
     },
+    /// Nobody has the run: its last owner gave it up, perhaps without hearing that it did. Who writes to it claims it first,
+    /// or nobody would take it over if the writer dies.
+    #[error("the run was given up, and is to be claimed before it is written to")]
+    GivenUp,
     /// The journal is not where the writer believes.
     #[error("the journal is at event {actual}, not {expected}")]
     Conflict {
@@ -315,7 +319,7 @@ impl EntryRefusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NoSuchRun => "no-such-run",
-            Self::Fenced { .. } => "stale-epoch",
+            Self::Fenced { .. } | Self::GivenUp => "stale-epoch",
             Self::Conflict { .. } => "conflict",
             Self::InboxNotEmpty => "inbox-not-empty",
             Self::GovernanceStale => "governance-stale",
@@ -385,6 +389,9 @@ pub fn judge(ground: Ground<'_>, entry: &Entry) -> Result<Accepted, EntryRefusal
     let before = ground.head.ok_or(EntryRefusal::NoSuchRun)?;
     if before.lease_epoch != entry.lease_epoch {
         return Err(EntryRefusal::Fenced { expected: entry.lease_epoch, actual: before.lease_epoch });
+    }
+    if before.owner.is_none() {
+        return Err(EntryRefusal::GivenUp);
     }
     if before.last_seq != entry.expected_seq {
         return Err(EntryRefusal::Conflict { expected: entry.expected_seq, actual: before.last_seq });

@@ -62,6 +62,16 @@ pub async fn a_claim_fences_the_owner_before(f: &Fixture) {
     f.append(saying(&claimed, "me now")).await.unwrap();
 }
 
+/// The answer to giving a run up may be lost, and then its owner goes on as if it had kept it.
+pub async fn a_run_that_was_given_up_is_claimed_before_it_is_written_to(f: &Fixture) {
+    let parked = f.parked(1, None).await;
+    let refused = f.append(saying(&parked, "still me")).await.unwrap_err();
+    assert_eq!(refused, AppendError::Refused(EntryRefusal::GivenUp));
+    assert!(f.renewed(1).await);
+    let claimed = f.leases.claim_one(node(1), parked.run_key).await.unwrap().unwrap();
+    f.append(saying(&claimed, "me again")).await.unwrap();
+}
+
 pub async fn a_released_node_cannot_renew_and_its_runs_can_be_claimed(f: &Fixture) {
     let run = f.run(1).await.run_key;
     assert!(f.renewed(1).await && f.renewed(2).await);

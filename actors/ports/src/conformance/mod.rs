@@ -104,6 +104,7 @@ macro_rules! store_conformance {
             a_parked_run_is_claimed_when_a_command_arrives,
             a_parked_run_is_claimed_when_it_is_due,
             a_claim_fences_the_owner_before,
+            a_run_that_was_given_up_is_claimed_before_it_is_written_to,
             a_released_node_cannot_renew_and_its_runs_can_be_claimed,
             a_lease_that_ran_out_is_given_up_when_another_node_claims,
             a_late_renewal_that_nobody_noticed_is_accepted,

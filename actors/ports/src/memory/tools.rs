@@ -18,9 +18,6 @@ use crate::tools::{CallOrder, CallProgress, KnownOutcome, Permit, Tools};
 /// Calls of one tool that may run side by side unless a test says otherwise.
 const PERMITS_DEFAULT: usize = 64;
 
-/// A call may begin this long after its append began (I5).
-const DISPATCH_WINDOW_MS: u64 = 2_000;
-
 type Answer = Pin<Box<dyn Future<Output = CallResult> + Send>>;
 type Behaviour = Arc<dyn Fn(CallOrder, mpsc::Sender<CallProgress>) -> Answer + Send + Sync>;
 
@@ -182,8 +179,7 @@ impl Tools for FakeTools {
             measured: None,
             latency_ms: 0,
         };
-        let began = admitted.append_began();
-        if self.clock.as_ref().is_some_and(|clock| clock.boot().ms_since(began) > DISPATCH_WINDOW_MS) {
+        if self.clock.as_ref().is_some_and(|clock| !admitted.may_be_dispatched(clock.boot())) {
             return not_started("dispatch-window-missed", "the admission is older than two seconds");
         }
         let call_id = order.call_id;

@@ -445,7 +445,9 @@ impl State {
                 }
                 self.accepted(myself, appended, targets, draft).await
             }
-            Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => {
+            Err(AppendError::Refused(
+                EntryRefusal::Fenced { .. } | EntryRefusal::GivenUp | EntryRefusal::NoSuchRun,
+            )) => {
                 self.shared.buckets.leave_all(self.run.run_key);
                 Ok(Pass::Over)
             }
@@ -539,7 +541,10 @@ impl State {
             park: true,
         };
         match self.shared.journal.append(entry).await {
-            Ok(_) | Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(Pass::Over),
+            Ok(_)
+            | Err(AppendError::Refused(
+                EntryRefusal::Fenced { .. } | EntryRefusal::GivenUp | EntryRefusal::NoSuchRun,
+            )) => Ok(Pass::Over),
             Err(AppendError::Refused(EntryRefusal::InboxNotEmpty)) => {
                 self.inbox_waiting = true;
                 self.idle_since = None;

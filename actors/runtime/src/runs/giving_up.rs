@@ -74,7 +74,9 @@ pub(super) async fn give_up(shared: &Shared, run_key: RunKey, lease_epoch: u64) 
             Ok(())
         }
         // It is in other hands now.
-        Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::NoSuchRun)) => Ok(()),
+        Err(AppendError::Refused(EntryRefusal::Fenced { .. } | EntryRefusal::GivenUp | EntryRefusal::NoSuchRun)) => {
+            Ok(())
+        }
         Err(AppendError::Refused(refusal)) => Err(StoreError::Unknown(refusal.to_string())),
         Err(AppendError::Store(error)) => Err(error),
     }

@@ -112,3 +112,29 @@ async fn a_command_that_comes_as_its_run_closes_is_answered_all_the_same() {
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
 }
+
+/// Its actor does not know that the store has nobody down for the run, and goes on when it is due. If its node died then,
+/// nobody would take the run over.
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_parking_was_not_heard_of_is_written_to_by_nobody_who_does_not_own_it() {
+    let world = World::new().await;
+    // The node claims what is due once a second; the run is due between two of these.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let wait = json!({ "stepId": "w", "kind": "wait", "seconds": 10 });
+    let run = world.submit(json!([wait, step("r", "memory.read", &["w"])])).await;
+    tokio::time::sleep(Duration::from_millis(4_900)).await;
+    world.store.lose_next_answer();
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    let head = async || Journal::find(world.store.as_ref(), &operator().tenant_id, run).await.unwrap().unwrap();
+    let parked = head().await;
+    assert_eq!(parked.owner, None, "it was parked all the same");
+    let written = loop {
+        let now = head().await;
+        if now.last_seq > parked.last_seq {
+            break now;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    assert!(written.lease_epoch > parked.lease_epoch, "{written:?}");
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
+}

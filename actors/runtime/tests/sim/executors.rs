@@ -17,10 +17,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::dice::Dice;
 use crate::link::Life;
+use crate::sabotage::Sabotage;
 use crate::world::{Fault, Signal, SimClock, World};
-
-/// A call may begin this long after its append began (I5).
-const DISPATCH_WINDOW_MS: u64 = 2_000;
 
 /// The tools that have an executor.
 pub(crate) const TOOLS: [&str; 9] = [
@@ -34,6 +32,10 @@ pub(crate) const TOOLS: [&str; 9] = [
     "calendar.write",
     "notify.send",
 ];
+
+/// What executors let slip now and then, plainly fake: it must not be kept anywhere (I13). In pieces, so that it stands
+/// nowhere in the sources either.
+pub(crate) const SECRET: [&str; 2] = ["AKIA", "FAKEFAKEFAKEFAKE"];
 
 /// All executors of the installation.
 pub(crate) struct Executors {
@@ -77,7 +79,8 @@ impl Executors {
             4..12 if faulty => return (Behaviour::Breaks { after_ms, late_ms: after_ms + long }, deaf),
             12..18 if faulty => return (Behaviour::Hangs, deaf),
             18..28 if faulty => {
-                CallEnding::Failed { code: "tool-failed".to_owned(), message: "it did not work".to_owned() }
+                let slip = if dice.chance(10) { SECRET.concat() } else { String::new() };
+                CallEnding::Failed { code: "tool-failed".to_owned(), message: format!("it did not work {slip}") }
             }
             _ => CallEnding::Answered {
                 partial: dice.chance(10),
@@ -168,7 +171,11 @@ impl Executors {
 fn output(dice: &mut Dice) -> Value {
     let items: Vec<u64> = (0..dice.below(4)).collect();
     // Now and then one that is too big for the journal.
-    let text = if dice.chance(3) { "x".repeat(20_000) } else { "some text".to_owned() };
+    let text = match dice.below(100) {
+        0..3 => "x".repeat(20_000),
+        3..8 => format!("the key is {}", SECRET.concat()),
+        _ => "some text".to_owned(),
+    };
     json!({ "value": dice.below(1_000), "items": items, "text": text })
 }
 
@@ -220,7 +227,9 @@ impl Tools for Hands {
         _: mpsc::Sender<CallProgress>,
     ) -> CallResult {
         self.life.goes_on().await;
-        if self.clock.boot().ms_since(admitted.append_began()) > DISPATCH_WINDOW_MS {
+        let world = &self.executors.world;
+        let stale_goes = world.sabotage == Some(Sabotage::StaleDispatched);
+        if !admitted.may_be_dispatched(self.clock.boot()) && !stale_goes {
             return not_started("dispatch-window-missed", "the admission is older than two seconds");
         }
         let same = match admitted.event() {
@@ -231,9 +240,13 @@ impl Tools for Hands {
             _ => false,
         };
         if !same {
-            self.executors.world.model().violated("I1", format!("call {} under a foreign admission", order.call_id));
+            world.model().violated("I1", format!("call {} under a foreign admission", order.call_id));
         }
-        let served = tokio::spawn(Arc::clone(&self.executors).serve(order)).await;
+        let mut served = tokio::spawn(Arc::clone(&self.executors).serve(order.clone())).await;
+        let is_unknown = |served: &CallResult| matches!(served.ending, CallEnding::Unknown { .. });
+        if world.sabotage == Some(Sabotage::UnknownSentAgain) && served.as_ref().is_ok_and(is_unknown) {
+            served = tokio::spawn(Arc::clone(&self.executors).serve(order)).await;
+        }
         self.life.goes_on().await;
         drop(permit);
         served.unwrap()

@@ -1,5 +1,6 @@
 //! A node's way to the store: it takes time, breaks, loses answers, and ends with the node.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,14 +8,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use signalbox_domain::dashboard::{DashboardFilter, RunCounts};
-use signalbox_domain::governance::budget::{Budget, MeteredBudget};
+use signalbox_domain::governance::audit::{AuditEvent, AuditHead, Subject};
+use signalbox_domain::governance::budget::{Budget, EndedWindow, MeteredBudget};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
+use signalbox_domain::governance::kill_switch::KillSwitch;
 use signalbox_domain::ids::{
-    ActorId, ApprovalId, BudgetId, CommandId, NodeIncarnation, RunId, RunKey, StoreIncarnation, TenantId,
+    ActorId, ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId, RunKey, StoreIncarnation, TenantId,
 };
+use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::run::append::{CommandAnswer, Entry, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
 use signalbox_domain::time::{UnixMicros, UnixMs};
+use signalbox_ports::acts::{Act, Acted, Acts, AuditFilter, SwitchReach};
 use signalbox_ports::blobs::Blobs;
 use signalbox_ports::clock::BootInstant;
 use signalbox_ports::directory::{Directory, OpenQuestion, RunPage, Scope};
@@ -25,6 +30,7 @@ use signalbox_ports::leases::{Leases, NodeSweep, Swept};
 use signalbox_ports::memory::MemoryBlobs;
 
 use crate::dice::Dice;
+use crate::sabotage::Sabotage;
 use crate::world::{Signal, World};
 
 /// Whether a node lives and is awake. What is dead or asleep reaches nothing.
@@ -53,6 +59,10 @@ impl Life {
 
     pub(crate) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_awake(&self) -> bool {
+        self.awake.get()
     }
 
     pub(crate) fn sleep(&self, asleep: bool) {
@@ -90,6 +100,8 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) dice: Mutex<Dice>,
     pub(crate) blobs: Arc<MemoryBlobs>,
+    /// The calls this process has asked to admit.
+    pub(crate) asked: Mutex<BTreeSet<CallId>>,
 }
 
 impl Link {
@@ -146,6 +158,26 @@ impl Link {
         Err(StoreError::Unknown("a fault of the schedule".to_owned()))
     }
 
+    /// What the store does with a batch, and what it does if something is wrong with it on purpose.
+    async fn appended(&self, mut batch: Vec<Entry>, append_began: BootInstant) -> Vec<Result<Appended, AppendError>> {
+        let store = &self.world.store;
+        let Some(sabotage) = self.world.sabotage else { return store.append(batch, append_began).await };
+        let epoch = store.epoch().await.map_or(0, |(_, epoch)| epoch);
+        for entry in &mut batch {
+            let head = store.head(entry.run_key).await.ok().flatten();
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.extend(entry.asks.iter().map(|ask| ask.call_id));
+            sabotage.tampers(entry, head.as_ref(), epoch, &asked);
+        }
+        if sabotage == Sabotage::WriteForgotten && self.roll(|dice| dice.chance(2)) {
+            let before = store.backup();
+            let answers = store.append(batch, append_began).await;
+            store.restore(before);
+            return answers;
+        }
+        store.append(batch, append_began).await
+    }
+
     async fn reads<T, F: Future<Output = Result<T, StoreError>>>(&self, what: &str, work: F) -> Result<T, StoreError> {
         self.there(what, false).await?;
         let answer = work.await;
@@ -189,7 +221,7 @@ impl Journal for Link {
         if fate == Fate::UndoneUnheard {
             return all(self.back("append", fate, ()).await.unwrap_err());
         }
-        let answers = self.world.store.append(batch.clone(), append_began).await;
+        let answers = self.appended(batch.clone(), append_began).await;
         let told = self.world.model().appended(self.life.incarnation(), &batch, &answers);
         for line in told {
             self.world.tell(|| format!("{}: {line}", self.name));
@@ -209,6 +241,11 @@ impl Journal for Link {
     }
 
     async fn find(&self, tenant: &TenantId, run: RunId) -> Result<Option<RunHead>, StoreError> {
+        if self.world.sabotage == Some(Sabotage::TenantNotAsked) {
+            let key = self.world.model().runs.values().find(|known| known.run_id == run).map(|known| known.key);
+            let Some(key) = key else { return Ok(None) };
+            return self.reads("find", self.world.store.head(key)).await;
+        }
         self.reads("find", self.world.store.find(tenant, run)).await
     }
 
@@ -291,6 +328,12 @@ impl Leases for Link {
     }
     async fn claim(&self, node: NodeIncarnation, limit: usize) -> Result<Vec<RunHead>, StoreError> {
         self.writes("claim", async {
+            if self.world.sabotage == Some(Sabotage::LeaseNotWaitedFor) {
+                let others = self.world.model().nodes_but(node);
+                for other in others {
+                    self.world.store.release(other).await?;
+                }
+            }
             let answer = self.world.store.claim(node, limit).await;
             for head in answer.iter().flatten() {
                 self.world.tell(|| format!("{}: claims run {} as epoch {}", self.name, head.run_id, head.lease_epoch));
@@ -362,9 +405,48 @@ impl Governance for Link {
 }
 
 #[async_trait]
+impl Acts for Link {
+    async fn audit_head(&self) -> Result<AuditHead, StoreError> {
+        self.reads("audit-head", self.world.store.audit_head()).await
+    }
+    async fn act(&self, act: Act) -> Result<Acted, StoreError> {
+        let effect = act.effect.clone();
+        self.writes("act", async {
+            let answer = self.world.store.act(act).await;
+            if let Ok(Acted::Done(done)) = &answer {
+                self.world.tell(|| format!("{}: act {} is done: {}", self.name, done.event.seq, done.event.kind));
+                self.world.model().acted(&effect, done);
+            }
+            answer
+        })
+        .await
+    }
+    async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEvent>, StoreError> {
+        self.reads("audit", self.world.store.audit(filter)).await
+    }
+    async fn last_act(&self, subject: &Subject) -> Result<Option<AuditEvent>, StoreError> {
+        self.reads("last-act", self.world.store.last_act(subject)).await
+    }
+    async fn reach(&self, switch: &KillSwitch, registry: &AgentRegistry) -> Result<SwitchReach, StoreError> {
+        self.reads("reach", self.world.store.reach(switch, registry)).await
+    }
+    async fn paused_runs(
+        &self,
+        tenant: Option<&TenantId>,
+        after: Option<RunKey>,
+    ) -> Result<Vec<(RunKey, TenantId, RunId)>, StoreError> {
+        self.reads("paused-runs", self.world.store.paused_runs(tenant, after)).await
+    }
+    async fn ended_windows(&self, budget: &BudgetId, limit: usize) -> Result<Vec<EndedWindow>, StoreError> {
+        self.reads("ended-windows", self.world.store.ended_windows(budget, limit)).await
+    }
+}
+
+#[async_trait]
 impl Blobs for Link {
     async fn put(&self, tenant: &TenantId, bytes: Bytes) -> Result<String, StoreError> {
         self.there("put", false).await?;
+        self.world.model().kept("an object", &bytes);
         self.blobs.put(tenant, bytes).await
     }
     async fn get(&self, tenant: &TenantId, sha256: &str) -> Result<Option<Bytes>, StoreError> {

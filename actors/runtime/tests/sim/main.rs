@@ -19,15 +19,16 @@ mod executors;
 mod link;
 mod model;
 mod people;
+mod sabotage;
 mod schedule;
 mod world;
 
-use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::Mutex;
 use std::time::Instant;
 use std::{env, fs};
 
+use sabotage::Sabotage;
 use schedule::{Played, STEPS, Script, play};
 use world::Fault;
 
@@ -41,7 +42,9 @@ fn asked() -> Option<Script> {
     let without = env::var("WITHOUT").unwrap_or_default();
     let without = without.split(',').filter(|name| !name.is_empty());
     let without = without.map(|name| Fault::parse(name).expect("a kind of fault")).collect();
-    Some(Script { seed, steps: number("STEPS").unwrap_or(STEPS), without })
+    let sabotage = env::var("SABOTAGE").unwrap_or_default();
+    let sabotage = (!sabotage.is_empty()).then(|| Sabotage::parse(&sabotage).expect("a known fault"));
+    Some(Script { seed, steps: number("STEPS").unwrap_or(STEPS), without, sabotage })
 }
 
 /// The smallest script that still fails in the same way: a shorter one, with fewer kinds of faults.
@@ -105,7 +108,7 @@ fn play_many(seeds: impl Iterator<Item = u64> + Send, seconds: Option<u64>) -> S
             return;
         }
         let Some(seed) = seeds.lock().unwrap().next() else { return };
-        let script = Script { seed, steps: STEPS, without: BTreeSet::new() };
+        let script = Script::of(seed);
         let played = play(&script, false);
         let failed = (!played.violations.is_empty()).then(|| report(&script, &played));
         let mut sum = sum.lock().unwrap();
@@ -159,9 +162,34 @@ fn every_promise_holds_under_seeded_faults_and_everything_comes_to_rest_after_th
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    for seed in 0..4 {
-        let script = Script { seed, steps: STEPS, without: BTreeSet::new() };
-        let (once, twice) = (play(&script, false), play(&script, false));
+    for seed in 0..8 {
+        let (once, twice) = (play(&Script::of(seed), true), play(&Script::of(seed), true));
+        assert_eq!(once.history, twice.history, "seed {seed}");
         assert_eq!(once.digest, twice.digest, "seed {seed}");
     }
+}
+
+/// Seeds within which each known fault must be found.
+const FOUND_WITHIN: u64 = 200;
+
+#[test]
+fn each_fault_that_is_put_in_on_purpose_breaks_its_promise_within_a_few_seeds() {
+    let next = Mutex::new(Sabotage::ALL.into_iter());
+    let missed = Mutex::new(Vec::new());
+    let look = || loop {
+        let Some(sabotage) = next.lock().unwrap().next() else { return };
+        let found = (0..FOUND_WITHIN).find_map(|seed| {
+            let played = play(&Script { sabotage: Some(sabotage), ..Script::of(seed) }, false);
+            let (promise, what) = played.violations.into_iter().next()?;
+            let what: String = what.chars().take(160).collect();
+            sabotage.breaks().contains(&promise).then(|| format!("seed {seed}: {promise}: {what}"))
+        });
+        match found {
+            Some(found) => println!("{sabotage:?} is found by {found}"),
+            None => missed.lock().unwrap().push(sabotage),
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(look))));
+    assert_eq!(missed.into_inner().unwrap(), [], "what is broken on purpose was not noticed");
 }

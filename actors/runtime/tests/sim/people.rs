@@ -127,6 +127,9 @@ pub(crate) fn submission(dice: &mut Dice) -> Value {
         let on_exceeded = *dice.pick(&["kill", "pause"]).unwrap();
         body["budgets"] = json!([{ "category": "cost-units", "limit": dice.between(1, 8), "onExceeded": on_exceeded }]);
     }
+    if dice.chance(12) {
+        body["mode"] = json!("rehearsal-dry-run");
+    }
     if dice.chance(20) {
         body["pipelineId"] = json!("sim.pipeline");
     }
@@ -156,6 +159,33 @@ pub(crate) fn switch(dice: &mut Dice, now: UnixMs) -> GovernanceChange {
         expires_at_unix_ms: expires,
         disarmed_at_unix_ms: None,
     })
+}
+
+pub(crate) fn last_switch() -> SwitchId {
+    SwitchId::new("the-last").unwrap()
+}
+
+/// Stops everything a tenant does.
+pub(crate) fn tenant_switch(tenant: &str, now: UnixMs) -> GovernanceChange {
+    GovernanceChange::SwitchArmed(KillSwitch {
+        switch_id: last_switch(),
+        tenant_id: Some(TenantId::new(tenant).unwrap()),
+        scope: SwitchScope::Tenant,
+        target_id: Some(tenant.to_owned()),
+        armed_by: ActorId::new("grace").unwrap(),
+        armed_at_unix_ms: now,
+        reason: "the last drill".to_owned(),
+        user_visible_status_copy: "We paused this.".to_owned(),
+        safe_degradation_mode_id: None,
+        expires_at_unix_ms: None,
+        disarmed_at_unix_ms: None,
+    })
+}
+
+/// A run that does nothing for long.
+pub(crate) fn nap() -> Value {
+    let nap = json!({ "stepId": "nap", "kind": "wait", "seconds": 3_600 });
+    json!({ "rootAgentId": AGENTS[0].0, "plan": { "steps": [nap] }, "inputs": {} })
 }
 
 pub(crate) fn grant(dice: &mut Dice, now: UnixMs, tool: &str) -> GovernanceChange {

@@ -1,6 +1,6 @@
 //! What all nodes of one schedule share: the store behind its faults, the executors, the clocks, the bus and the model.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use signalbox_domain::time::{UnixMicros, UnixMs};
-use signalbox_ports::bus::{Bus, Notice};
+use signalbox_ports::bus::{Bus, BusStanding, Notice};
 use signalbox_ports::clock::{BootInstant, Clock};
 use signalbox_ports::memory::MemoryStore;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::dice::Dice;
+use crate::link::Life;
 use crate::model::Model;
+use crate::sabotage::Sabotage;
 
 /// What may go wrong. A failing schedule is tried again without each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +78,8 @@ pub(crate) enum BusMode {
     Dead,
     Late,
     Twice,
+    /// Half of what is said is lost, and nobody is told.
+    Lossy,
 }
 
 /// A value that can be waited on. Those who wait are woken in the order they came: tokio's `watch` wakes them in a random one.
@@ -121,7 +125,8 @@ pub(crate) struct World {
     model: Mutex<Model>,
     pub(crate) weather: Mutex<Weather>,
     pub(crate) bus_mode: Mutex<BusMode>,
-    pub(crate) announced: Signal<u64>,
+    ears: Mutex<Vec<Arc<Ear>>>,
+    pub(crate) sabotage: Option<Sabotage>,
     /// The time of faults is over.
     pub(crate) healed: Signal<bool>,
     operations: AtomicU64,
@@ -133,7 +138,7 @@ pub(crate) struct World {
 const OPERATIONS_MAX: u64 = 400_000;
 
 impl World {
-    pub(crate) fn new(seed: u64, without: BTreeSet<Fault>, tells: bool) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, without: BTreeSet<Fault>, sabotage: Option<Sabotage>, tells: bool) -> Arc<Self> {
         let began = Instant::now();
         let clock = Arc::new(SimClock::new(began, 0));
         let store = MemoryStore::new(clock.clone());
@@ -146,7 +151,8 @@ impl World {
             began,
             weather: Mutex::new(Weather { latency_ms: 5, ..Weather::default() }),
             bus_mode: Mutex::new(BusMode::Works),
-            announced: Signal::new(0),
+            ears: Mutex::default(),
+            sabotage,
             healed: Signal::new(false),
             operations: AtomicU64::new(0),
             stuck: AtomicBool::new(false),
@@ -158,8 +164,31 @@ impl World {
         !self.without.contains(&fault)
     }
 
+    /// Something is said on the bus, to everybody but whoever says it.
+    pub(crate) fn announce(&self, from: Option<&Arc<Ear>>, notice: Notice) {
+        let ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = ears.iter().filter(|ear| from.is_none_or(|from| !Arc::ptr_eq(from, ear)));
+        let mode = *self.bus_mode.lock().unwrap_or_else(PoisonError::into_inner);
+        others.for_each(|ear| ear.is_told(notice, mode));
+    }
+
+    /// The bus goes on as before; whoever heard nothing meanwhile knows that something may have been missed.
+    pub(crate) fn set_bus(&self, mode: BusMode) {
+        let before = std::mem::replace(&mut *self.bus_mode.lock().unwrap_or_else(PoisonError::into_inner), mode);
+        if before == BusMode::Dead && mode != BusMode::Dead {
+            self.ears.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|ear| ear.hears(Notice::Missed));
+        }
+    }
+
     pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a promise is broken.
+    pub(crate) async fn breaks(&self) {
+        while self.model().violations.is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
     }
 
     pub(crate) fn since_began(&self) -> Duration {
@@ -248,45 +277,99 @@ impl Clock for SimClock {
     }
 }
 
-/// A node's ear on the bus.
-pub(crate) struct SimBus {
-    world: Arc<World>,
-    heard: tokio::sync::Mutex<Heard>,
+/// What a node hears of the bus.
+pub(crate) struct Ear {
+    life: Arc<Life>,
+    queue: Mutex<VecDeque<Notice>>,
+    arrived: Notify,
+    dice: Mutex<Dice>,
+    /// The way to the bus is cut for this node alone.
+    cut: AtomicBool,
 }
 
-struct Heard {
-    last: u64,
-    again: bool,
-    dice: Dice,
+impl Ear {
+    fn hears(&self, notice: Notice) {
+        if self.life.is_alive() && !self.cut.load(Ordering::SeqCst) {
+            self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(notice);
+            self.arrived.notify_one();
+        }
+    }
+
+    fn is_told(self: &Arc<Self>, notice: Notice, mode: BusMode) {
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        match mode {
+            BusMode::Dead => {}
+            BusMode::Lossy if dice.chance(50) => {}
+            BusMode::Works | BusMode::Lossy => self.hears(notice),
+            BusMode::Twice => {
+                self.hears(notice);
+                self.hears(notice);
+            }
+            // Each takes its own time, so that what was said later may be heard before.
+            BusMode::Late => {
+                let (ear, late) = (Arc::clone(self), Duration::from_millis(dice.between(1, 5_000)));
+                tokio::spawn(async move {
+                    tokio::time::sleep(late).await;
+                    ear.hears(notice);
+                });
+            }
+        }
+    }
+
+    /// Cut off, or back: then the node knows that it may have missed something.
+    pub(crate) fn is_cut(&self, cut: bool) {
+        let before = self.cut.swap(cut, Ordering::SeqCst);
+        if before && !cut {
+            self.hears(Notice::Missed);
+        }
+    }
+}
+
+/// A node's end of the bus.
+pub(crate) struct SimBus {
+    world: Arc<World>,
+    ear: Arc<Ear>,
 }
 
 impl SimBus {
-    pub(crate) fn new(world: Arc<World>, dice: Dice) -> Self {
-        let heard = Heard { last: world.announced.get(), again: false, dice };
-        Self { world, heard: tokio::sync::Mutex::new(heard) }
+    pub(crate) fn new(world: Arc<World>, life: Arc<Life>, dice: Dice) -> (Self, Arc<Ear>) {
+        let ear = Arc::new(Ear {
+            life,
+            queue: Mutex::default(),
+            arrived: Notify::new(),
+            dice: Mutex::new(dice),
+            cut: AtomicBool::new(false),
+        });
+        {
+            let mut ears = world.ears.lock().unwrap_or_else(PoisonError::into_inner);
+            ears.retain(|ear| ear.life.is_alive());
+            ears.push(ear.clone());
+        }
+        (Self { world, ear: ear.clone() }, ear)
     }
 }
 
 #[async_trait]
 impl Bus for SimBus {
-    fn announce(&self, _: Notice) {}
+    fn announce(&self, notice: Notice) {
+        // What is dead, asleep or cut off says nothing to anybody.
+        if self.ear.life.is_alive() && self.ear.life.is_awake() && !self.ear.cut.load(Ordering::SeqCst) {
+            self.world.announce(Some(&self.ear), notice);
+        }
+    }
 
     async fn next(&self) -> Notice {
-        let mut heard = self.heard.lock().await;
         loop {
-            if std::mem::take(&mut heard.again) {
-                return Notice::Governance(heard.last);
+            let heard = self.ear.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            if let Some(notice) = heard {
+                self.ear.life.goes_on().await;
+                return notice;
             }
-            let last = heard.last;
-            heard.last = self.world.announced.wait_for(|epoch| epoch != last).await;
-            let mode = *self.world.bus_mode.lock().unwrap_or_else(PoisonError::into_inner);
-            match mode {
-                BusMode::Dead => continue,
-                BusMode::Late => tokio::time::sleep(Duration::from_millis(heard.dice.between(100, 5_000))).await,
-                BusMode::Twice => heard.again = true,
-                BusMode::Works => {}
-            }
-            return Notice::Governance(heard.last);
+            self.ear.arrived.notified().await;
         }
+    }
+
+    fn standing(&self) -> BusStanding {
+        BusStanding::Connected
     }
 }

@@ -79,6 +79,19 @@ impl Server {
         Self::run(command, log.into(), data, more)
     }
 
+    /// One whose log goes to a file, so that no pipe fills up however much it has to say.
+    pub(crate) fn logged(log: std::fs::File, data: TempDir, more: &[&str]) -> Self {
+        Self::run(signalbox(), log.into(), data, more)
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn run(mut command: Command, errors: Stdio, data: TempDir, more: &[&str]) -> Self {
         command.args(["serve", "--output", "json", "--data"]).arg(data.path()).args(more);
         if !more.contains(&"--listen") {

@@ -22,6 +22,7 @@ mod pipelines;
 mod pleasant;
 mod postgres_approvals;
 mod postgres_bus;
+mod postgres_kill_faults;
 mod postgres_nodes;
 mod postgres_schedules;
 mod postgres_webhooks;

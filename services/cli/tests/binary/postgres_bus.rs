@@ -23,40 +23,40 @@ use crate::postgres_nodes::Database;
 use crate::watched::get;
 
 /// A Redis of a test's own, ended when it is dropped.
-struct Redis {
+pub(crate) struct Redis {
     child: Option<Child>,
     port: u16,
 }
 
 impl Redis {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let port = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut redis = Self { child: None, port };
         redis.start_again();
         redis
     }
 
-    fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         let port = self.port.to_string();
         let args = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", "/tmp"];
         let child = Command::new("redis-server").args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.child = Some(child.unwrap_or_else(|error| panic!("redis-server: {error}; apt-get install redis-server")));
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
         }
     }
 
-    fn freeze(&self, frozen: bool) {
+    pub(crate) fn freeze(&self, frozen: bool) {
         let signal = if frozen { "-STOP" } else { "-CONT" };
         let pid = self.child.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 }
@@ -108,7 +108,7 @@ fn endless() -> (String, Arc<AtomicUsize>) {
     (format!("http://{address}"), working)
 }
 
-fn with_executor(executor: &str) -> String {
+pub(crate) fn with_executor(executor: &str) -> String {
     let tomorrow = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() + 86_400_000;
     format!(
         r#"

@@ -31,6 +31,15 @@ impl Database {
         url.to_string()
     }
 
+    /// What a query of one row and one column says.
+    pub(crate) fn ask(&self, sql: &str) -> String {
+        let arguments = ["--quiet", "--no-psqlrc", "--tuples-only", "--no-align", "--command", sql];
+        let psql = Command::new("psql").args(arguments).arg(self.url()).output();
+        let psql = psql.unwrap_or_else(|error| panic!("psql: {error}; apt-get install postgresql-client"));
+        assert!(psql.status.success(), "{}", String::from_utf8_lossy(&psql.stderr));
+        String::from_utf8_lossy(&psql.stdout).trim().to_owned()
+    }
+
     fn on_server(&self, sql: &str) {
         let psql =
             Command::new("psql").args(["--quiet", "--no-psqlrc", "--command", sql]).arg(self.server.as_str()).output();

@@ -22,7 +22,7 @@ use tonic::{Code, Request, Status, Streaming};
 use super::answer::{self, Ended};
 use super::breaker::Breaker;
 use super::dispatch::{Dispatch, Fate, WatchedChannel};
-use crate::limits::{DISPATCH_WINDOW, HEADERS_MAX, SILENCE_MAX, TIMEOUT_MS_MAX};
+use crate::limits::{HEADERS_MAX, SILENCE_MAX, TIMEOUT_MS_MAX};
 use crate::tool::PROGRESS_CHARS_MAX;
 use crate::wire;
 
@@ -60,7 +60,7 @@ impl Executor {
         let ceiling = order.ceiling.clone();
         let (ending, measured) = match self.request(&admitted, &order, began) {
             Ok(request) => {
-                let not_after = end_of_window(&admitted);
+                let not_after = admitted.dispatch_ends();
                 let (ended, kept) = self.converse(&order, request, not_after, &progress).await;
                 self.judge(&ended, kept, &ceiling);
                 ended
@@ -80,7 +80,7 @@ impl Executor {
         if !is_admission_of(admitted.event(), order) {
             return Err(not_begun("admission-mismatch", "the admission is for another call"));
         }
-        if now > end_of_window(admitted) {
+        if !admitted.may_be_dispatched(now) {
             return Err(not_begun("dispatch-window-missed", "the admission is older than two seconds"));
         }
         let too_large = |error: wire::WireError| not_begun("call-too-large", error.to_string());
@@ -290,11 +290,6 @@ async fn cancel(mut client: ToolExecutorClient<WatchedChannel>, executor: String
         Ok(Err(status)) => tracing::debug!(executor, %call, code = ?status.code(), "a cancellation was not taken"),
         Err(_) => tracing::debug!(executor, %call, "a cancellation was not answered"),
     }
-}
-
-fn end_of_window(admitted: &Admitted) -> BootInstant {
-    let window = u64::try_from(DISPATCH_WINDOW.as_nanos()).unwrap_or(u64::MAX);
-    BootInstant(admitted.append_began().0.saturating_add(window))
 }
 
 /// One admission is good for one call, and only as it was written.

@@ -234,6 +234,13 @@ fn a_writer_without_the_lease_is_fenced_even_if_its_sequence_is_wrong_too() {
 }
 
 #[test]
+fn nobody_writes_to_a_run_that_was_given_up_before_claiming_it() {
+    let mut rows = Rows::default();
+    rows.head.as_mut().unwrap().owner = None;
+    assert_eq!(rows.judge(&entry()).unwrap_err(), EntryRefusal::GivenUp);
+}
+
+#[test]
 fn a_writer_behind_the_journal_conflicts() {
     let refusal = Rows::default().judge(&Entry { expected_seq: 6, ..entry() }).unwrap_err();
     assert_eq!(refusal, EntryRefusal::Conflict { expected: 6, actual: 7 });

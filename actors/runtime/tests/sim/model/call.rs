@@ -6,6 +6,8 @@ pub(crate) struct CallModel {
     pub(crate) pending: CallPending,
     pub(crate) attempt: u32,
     pub(crate) settled: Option<CallSettled>,
+    /// When it was last admitted, in milliseconds since the boot of the store's machine.
+    pub(crate) admitted_at: u64,
     /// The attempts that an executor began.
     pub(crate) begun: Vec<u32>,
 }

@@ -9,12 +9,14 @@ mod run;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use signalbox_domain::governance::change::GovernanceChange;
+use signalbox_domain::governance::audit::verify_audit;
+use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::ids::{NodeIncarnation, RunId, RunKey, TenantId};
 use signalbox_domain::run::append::{Entry, RunHead};
 use signalbox_domain::run::chain::StoredEvent;
-use signalbox_domain::run::event::RunEvent;
+use signalbox_domain::run::event::{CallPending, RunEvent};
 use signalbox_domain::time::UnixMs;
+use signalbox_ports::acts::{AUDIT_ROWS_MAX, Acts, AuditFilter, Done, Effect};
 use signalbox_ports::clock::Clock;
 use signalbox_ports::governance::Governance;
 use signalbox_ports::inbox::{CommandClass, InboxCommand};
@@ -136,24 +138,29 @@ impl Model {
         let Some(run) = self.runs.get(&key) else { return Vec::new() };
         let after = run.events.len() as u64;
         let events = at_once(self.store.read(key, after, READ_EVENTS_MAX)).unwrap_or_default();
-        let now = self.clock.now_micros();
+        let (now, boot_ms) = (self.clock.now_micros(), self.boot_ms());
         for stored in &events {
             let run = self.runs.get_mut(&key).unwrap();
             let id = run.run_id;
             let mut said = run.follows(stored);
+            said.extend(tells(&stored.body).then(|| ("I13", "a secret stands in the journal".to_owned())));
             let event = stored.event();
             match &event {
                 Some(RunEvent::CallPending(pending)) => {
-                    said.extend(run.pending(pending));
-                    if let Some(target) = run.target_of(&pending.step_id) {
+                    said.extend(run.pending(pending, boot_ms));
+                    if let Some(target) = run.target_of(&pending.step_id).filter(|_| !pending.simulated) {
                         said.extend(self.authority.admitted(&target));
                         let run = self.runs.get(&key).unwrap();
                         said.extend(self.authority.granted(run, pending, &target, self.boot_ms()));
-                        said.extend(self.meters.reserved(pending, &target, now));
+                        if self.runs[&key].is_rehearsal() {
+                            said.extend(unbooked(pending));
+                        } else {
+                            said.extend(self.meters.reserved(pending, &target, now));
+                        }
                     }
                 }
                 Some(RunEvent::CallRedispatched { call_id, attempt, .. }) => {
-                    said.extend(run.redispatched(*call_id, *attempt));
+                    said.extend(run.redispatched(*call_id, *attempt, boot_ms));
                     let step = run.calls.get(call_id).map(|call| call.pending.step_id.clone());
                     if let Some(target) = step.and_then(|step| run.target_of(&step)) {
                         said.extend(self.authority.admitted(&target));
@@ -161,7 +168,7 @@ impl Model {
                 }
                 Some(RunEvent::CallSettled(settled)) => {
                     said.extend(run.settled(settled));
-                    if let Some(call) = run.calls.get(&settled.call_id) {
+                    if let Some(call) = run.calls.get(&settled.call_id).filter(|_| !run.is_rehearsal()) {
                         said.extend(self.meters.settled(&call.pending, settled, now));
                     }
                 }
@@ -197,7 +204,15 @@ impl Model {
         }
     }
 
+    /// Something is kept beside the journal, which holds no secret either (I13).
+    pub(crate) fn kept(&mut self, what: &'static str, bytes: &[u8]) {
+        if tells(bytes) {
+            self.violated("I13", format!("a secret stands in {what}"));
+        }
+    }
+
     pub(crate) fn snapshot(&mut self, run: RunKey, seq: u64, bytes: &[u8]) {
+        self.kept("a snapshot", bytes);
         let said = self.runs.get(&run).and_then(|run| run.snapshot(seq, bytes));
         self.violations.extend(said);
     }
@@ -209,6 +224,11 @@ impl Model {
 
     pub(crate) fn released(&mut self, node: NodeIncarnation) {
         self.leases.insert(node, 0);
+    }
+
+    /// Every node that ever had a lease, without one.
+    pub(crate) fn nodes_but(&self, node: NodeIncarnation) -> Vec<NodeIncarnation> {
+        self.leases.keys().copied().filter(|other| *other != node).collect()
     }
 
     pub(crate) fn claimed(&mut self, node: NodeIncarnation, head: &RunHead) {
@@ -234,14 +254,53 @@ impl Model {
         self.tick();
     }
 
+    /// An act was done and recorded.
+    pub(crate) fn acted(&mut self, effect: &Effect, done: &Done) {
+        let now = self.clock.now_micros();
+        match effect {
+            Effect::PutBudget(budget) => self.meters.put(budget, now),
+            Effect::RetireBudget(budget) => self.meters.retire(budget),
+            Effect::Change(_) | Effect::SendAgain(..) | Effect::PutGoldSetEntry(_) => {}
+        }
+        if let Some(change) = &done.change {
+            self.changed(&change.change);
+        }
+    }
+
+    /// A node has answered that the rules are so: then they were, at some moment, by the store.
+    pub(crate) fn promised(&mut self, change: &GovernanceChange) {
+        let made = at_once(self.store.changes(0)).unwrap_or_default();
+        let is_that = |made: &EpochChange| match (&made.change, change) {
+            (GovernanceChange::SwitchArmed(made), GovernanceChange::SwitchArmed(wanted)) => {
+                made.switch_id == wanted.switch_id && made.scope == wanted.scope && made.target_id == wanted.target_id
+            }
+            (
+                GovernanceChange::SwitchDisarmed { switch_id: made, .. },
+                GovernanceChange::SwitchDisarmed { switch_id, .. },
+            ) => made == switch_id,
+            (GovernanceChange::GrantIssued(made), GovernanceChange::GrantIssued(wanted)) => {
+                made.grant_id == wanted.grant_id && made.tool_id == wanted.tool_id
+            }
+            (
+                GovernanceChange::GrantRevoked { grant_id: made, .. },
+                GovernanceChange::GrantRevoked { grant_id, .. },
+            ) => made == grant_id,
+            _ => false,
+        };
+        if !made.iter().any(is_that) {
+            self.violated("act", format!("it was answered that this is done, and it is not: {change:?}"));
+        }
+    }
+
     /// An executor is about to begin a call (I1, I2).
     pub(crate) fn begins(&mut self, order: &CallOrder) {
         self.executions += 1;
+        let boot_ms = self.boot_ms();
         let key = self.public.get(&(order.tenant_id.clone(), order.run_id)).copied();
         let Some(run) = key.and_then(|key| self.runs.get_mut(&key)) else {
             return self.violated("I1", format!("call {} of no run was executed", order.call_id));
         };
-        let said = run.begins(order);
+        let said = run.begins(order, boot_ms);
         self.violations.extend(said);
     }
 
@@ -249,8 +308,23 @@ impl Model {
     pub(crate) fn at_rest(&mut self) {
         let mut said: Vec<_> = self.runs.values().flat_map(RunModel::whole).collect();
         said.extend(self.meters.at_rest());
+        let acts = at_once(self.store.audit(&AuditFilter { limit: AUDIT_ROWS_MAX, ..AuditFilter::default() }));
+        let end = at_once(self.store.audit_head()).ok();
+        let report = verify_audit(&acts.unwrap_or_default(), end);
+        said.extend((!report.ok).then(|| ("audit", format!("the audit journal: {:?}", report.findings))));
         self.violations.extend(said);
     }
+}
+
+/// True if what executors let slip stands there.
+fn tells(bytes: &[u8]) -> bool {
+    let secret = crate::executors::SECRET.concat();
+    bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
+}
+
+/// A rehearsal holds nothing on what runs share (I12).
+fn unbooked(pending: &CallPending) -> Option<(&'static str, String)> {
+    (!pending.meters.is_empty()).then(|| ("I12", "a rehearsal holds something on a shared budget".to_owned()))
 }
 
 /// A run that was given up because its actor kept failing. Lost answers do that; nothing else may.

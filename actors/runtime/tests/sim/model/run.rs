@@ -20,6 +20,14 @@ use signalbox_ports::tools::CallOrder;
 
 use super::call::CallModel;
 
+/// What was admitted is handed out this soon, or not at all (I5).
+const DISPATCHED_WITHIN_MS: u64 = 2_000;
+
+/// The mode in which nothing outside is touched, and the tools of the schedules that would (I12).
+const REHEARSAL: &str = "rehearsal-dry-run";
+const HAS_EFFECT: [&str; 5] =
+    ["memory.write", "calendar.write", "notify.send", "persona.invoke", "composition.suggest"];
+
 type Said = Vec<(&'static str, String)>;
 
 pub(crate) struct RunModel {
@@ -34,7 +42,7 @@ pub(crate) struct RunModel {
     resumed: Option<RunEnvelope>,
     pub(crate) calls: BTreeMap<CallId, CallModel>,
     pub(crate) owner: Option<NodeIncarnation>,
-    /// Who may write: the last owner, also after it has given the run up.
+    /// Who may write: the last owner, until it gives the run up.
     pub(crate) writer: Option<NodeIncarnation>,
     /// Pauses, cancels and kills that were delivered and not answered.
     pub(crate) controls: BTreeSet<CommandId>,
@@ -94,7 +102,7 @@ impl RunModel {
             self.controls.remove(command);
         }
         if entry.park {
-            self.owner = None;
+            (self.owner, self.writer) = (None, None);
         }
         said
     }
@@ -169,8 +177,12 @@ impl RunModel {
         self.calls.values().filter(counts).count() as u64
     }
 
+    pub(crate) fn is_rehearsal(&self) -> bool {
+        self.submitted.mode == REHEARSAL
+    }
+
     /// A call was admitted.
-    pub(crate) fn pending(&mut self, pending: &CallPending) -> Said {
+    pub(crate) fn pending(&mut self, pending: &CallPending, boot_ms: u64) -> Said {
         let mut said = self.may_admit(&pending.step_id);
         if self.calls.contains_key(&pending.call_id) {
             said.push(("I3", format!("call {} is admitted twice", pending.call_id)));
@@ -193,19 +205,20 @@ impl RunModel {
         if let Some(before) = self.done_once.get(&pending.step_id) {
             said.push(("at-most-once", format!("call {before} was begun, and the step is to be done again")));
         }
-        let call = CallModel { pending: pending.clone(), attempt: 1, settled: None, begun: Vec::new() };
+        let call =
+            CallModel { pending: pending.clone(), attempt: 1, settled: None, admitted_at: boot_ms, begun: Vec::new() };
         self.calls.insert(pending.call_id, call);
         said
     }
 
-    pub(crate) fn redispatched(&mut self, call: CallId, attempt: u32) -> Said {
+    pub(crate) fn redispatched(&mut self, call: CallId, attempt: u32, boot_ms: u64) -> Said {
         let mut said = Said::new();
         if !self.controls.is_empty() {
             said.push(("control", "admitted again although a control waits".to_owned()));
         }
         match self.calls.get_mut(&call) {
             Some(call) if call.settled.is_none() && attempt == call.attempt + 1 => {
-                call.attempt = attempt;
+                (call.attempt, call.admitted_at) = (attempt, boot_ms);
                 if call.pending.recovery != Recovery::Idempotent {
                     said.push(("at-most-once", format!("call {} is sent again", call.pending.call_id)));
                 }
@@ -330,16 +343,21 @@ impl RunModel {
         (mine != theirs).then(|| ("I9", format!("run {}: the snapshot at event {seq} is not the fold", self.run_id)))
     }
 
-    /// An executor is about to begin a call: it is pending, as it was admitted, and not begun before (I1, I2).
-    pub(crate) fn begins(&mut self, order: &CallOrder) -> Said {
+    /// An executor is about to begin a call: it is pending, as it was admitted, not long ago, and not begun before (I1, I2,
+    /// I5).
+    pub(crate) fn begins(&mut self, order: &CallOrder, boot_ms: u64) -> Said {
         let mut said = Said::new();
         let run = self.run_id;
+        let rehearsal = self.is_rehearsal();
         let Some(call) = self.calls.get_mut(&order.call_id) else {
             return vec![("I1", format!("run {run}: call {} was executed without an admission", order.call_id))];
         };
         let pending = &call.pending;
         if call.settled.is_some() {
             said.push(("I2", format!("run {run}: call {} began after it was settled", order.call_id)));
+        }
+        if pending.simulated || (rehearsal && HAS_EFFECT.contains(&order.tool_id.as_str())) {
+            said.push(("I12", format!("run {run}: call {} is made, and the run is a rehearsal", order.call_id)));
         }
         let digest = canonical::digest(&order.args).unwrap_or_default();
         if order.attempt != call.attempt
@@ -352,6 +370,10 @@ impl RunModel {
         }
         if call.begun.contains(&order.attempt) {
             said.push(("I1", format!("run {run}: attempt {} of call {} began twice", order.attempt, order.call_id)));
+        }
+        let age_ms = boot_ms - call.admitted_at;
+        if age_ms > DISPATCHED_WITHIN_MS {
+            said.push(("I5", format!("run {run}: call {} begins {age_ms} ms after its admission", order.call_id)));
         }
         call.begun.push(order.attempt);
         if pending.recovery == Recovery::AtMostOnce {

@@ -1,6 +1,7 @@
-//! One schedule: from a seed, one or two nodes, people who submit and steer, faults, and after them rest.
+//! One schedule: from a seed, one to three nodes, people who submit and steer, faults, and after them rest.
 
 mod nodes;
+mod operators;
 mod rest;
 mod rules;
 mod steering;
@@ -26,7 +27,8 @@ use crate::dice::Dice;
 use crate::executors::{Executors, Hands};
 use crate::link::{Life, Link};
 use crate::people;
-use crate::world::{Fault, SimBus, SimClock, World};
+use crate::sabotage::Sabotage;
+use crate::world::{BusMode, Ear, Fault, SimBus, SimClock, World};
 
 /// Steps of a whole schedule.
 pub(crate) const STEPS: u64 = 60;
@@ -41,6 +43,14 @@ pub(crate) struct Script {
     pub(crate) seed: u64,
     pub(crate) steps: u64,
     pub(crate) without: BTreeSet<Fault>,
+    pub(crate) sabotage: Option<Sabotage>,
+}
+
+impl Script {
+    /// The whole schedule of a seed.
+    pub(crate) const fn of(seed: u64) -> Self {
+        Self { seed, steps: STEPS, without: BTreeSet::new(), sabotage: None }
+    }
 }
 
 /// What came of it.
@@ -69,6 +79,7 @@ struct Living {
     handle: NodeHandle,
     ended: JoinHandle<()>,
     life: Arc<Life>,
+    ear: Arc<Ear>,
     asleep: bool,
 }
 
@@ -90,7 +101,6 @@ struct Schedule {
     dice: Dice,
     said: Vec<Said>,
     submitted: Vec<(Caller, RunId, serde_json::Value)>,
-    budgets: BTreeSet<signalbox_domain::ids::BudgetId>,
 }
 
 /// Plays a script on a runtime of its own, with paused time and one thread.
@@ -98,18 +108,29 @@ pub(crate) fn play(script: &Script, tells: bool) -> Played {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut schedule = Schedule::new(script, tells);
-        schedule.go(script.steps).await;
+        let world = schedule.world.clone();
+        tokio::select! {
+            biased;
+            () = schedule.go(script.steps) => {}
+            // Once a promise is broken no operation of a node ends any more, and whoever waits for one waits for ever.
+            () = world.breaks() => {}
+        }
         schedule.over()
     })
 }
 
 impl Schedule {
     fn new(script: &Script, tells: bool) -> Self {
-        let world = World::new(script.seed, script.without.clone(), tells);
+        let world = World::new(script.seed, script.without.clone(), script.sabotage, tells);
         let executors = Executors::new(world.clone());
         let mut dice = Dice::new(script.seed, "schedule");
-        let two = dice.chance(60) && world.has(Fault::SecondNode);
-        let machines = (0..if two { 2 } else { 1 }).map(|at| Machine {
+        let nodes = match dice.below(100) {
+            _ if !world.has(Fault::SecondNode) => 1,
+            0..25 => 1,
+            25..50 => 2,
+            _ => 3,
+        };
+        let machines = (0..nodes).map(|at| Machine {
             name: format!("node {at}"),
             clock: Arc::new(SimClock::of(&world, 3_600_000 * (at + 1))),
             node: None,
@@ -127,7 +148,6 @@ impl Schedule {
             dice,
             said: Vec::new(),
             submitted: Vec::new(),
-            budgets: BTreeSet::new(),
             world,
         }
     }
@@ -146,6 +166,7 @@ impl Schedule {
         self.heal().await;
         self.come_to_rest().await;
         if !self.is_broken() {
+            self.last_drill().await;
             self.said_again().await;
             self.world.model().at_rest();
         }
@@ -247,9 +268,18 @@ impl Schedule {
     }
 
     fn bus(&mut self) {
-        use crate::world::BusMode;
-        let mode = *self.dice.pick(&[BusMode::Works, BusMode::Dead, BusMode::Late, BusMode::Twice]).unwrap();
+        if self.dice.chance(30) {
+            let cut = self.dice.chance(50);
+            let at = usize::try_from(self.dice.below(self.machines.len() as u64)).unwrap();
+            if let Some(living) = &self.machines[at].node {
+                self.world.tell(|| format!("{}: the way to the bus is cut: {cut}", self.machines[at].name));
+                living.ear.is_cut(cut);
+            }
+            return;
+        }
+        let modes = [BusMode::Works, BusMode::Dead, BusMode::Late, BusMode::Twice, BusMode::Lossy];
+        let mode = *self.dice.pick(&modes).unwrap();
         self.world.tell(|| format!("the bus: {mode:?}"));
-        *self.world.bus_mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        self.world.set_bus(mode);
     }
 }

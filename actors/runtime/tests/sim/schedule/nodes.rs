@@ -16,6 +16,7 @@ impl Schedule {
             name: name.clone(),
             dice: Mutex::new(named("link")),
             blobs: self.blobs.clone(),
+            asked: Mutex::default(),
         });
         let hands = Hands {
             executors: self.executors.clone(),
@@ -23,19 +24,20 @@ impl Schedule {
             clock: machine.clock.clone(),
             dice: Mutex::new(named("hands")),
         };
+        let (bus, ear) = SimBus::new(self.world.clone(), life.clone(), named("bus"));
         let ports = Ports {
             journal: link.clone(),
             directory: link.clone(),
             inbox: link.clone(),
             leases: link.clone(),
             governance: link.clone(),
-            acts: Arc::new(self.world.store.clone()),
+            acts: link.clone(),
             deliveries: Arc::new(self.world.store.clone()),
             courier: Arc::new(NoCourier),
             feedback: Arc::new(self.world.store.clone()),
             schedules: Arc::new(self.world.store.clone()),
             blobs: link,
-            bus: Arc::new(SimBus::new(self.world.clone(), named("bus"))),
+            bus: Arc::new(bus),
             tools: Arc::new(hands),
             models: Arc::new(signalbox_ports::models::NoModels),
             secrets: Arc::new(MemorySecrets::default()),
@@ -47,7 +49,7 @@ impl Schedule {
         match Node::start(config, ports).await {
             Ok((handle, ended)) => {
                 self.world.tell(|| format!("{name} starts"));
-                machine.node = Some(Living { handle, ended, life, asleep: false });
+                machine.node = Some(Living { handle, ended, life, ear, asleep: false });
             }
             Err(error) => self.world.tell(|| format!("{name} does not start: {error}")),
         }

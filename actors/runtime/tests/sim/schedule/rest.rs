@@ -2,18 +2,22 @@
 
 use super::*;
 
+/// Simulated seconds within which a switch has ended what it matches, with nothing wrong.
+const ENDED_WITHIN_SECONDS: u64 = 5;
+
 impl Schedule {
     pub(super) async fn heal(&mut self) {
         use signalbox_domain::governance::change::GovernanceChange;
         self.world.tell(|| "the time of faults is over".to_owned());
         *self.world.weather.lock().unwrap_or_else(PoisonError::into_inner) =
             crate::world::Weather { latency_ms: 2, ..Default::default() };
-        *self.world.bus_mode.lock().unwrap_or_else(PoisonError::into_inner) = crate::world::BusMode::Works;
+        self.world.set_bus(BusMode::Works);
         self.world.healed.set(true);
         self.wake();
         for machine in &self.machines {
             if let Some(living) = &machine.node {
                 living.life.cut.store(false, Ordering::SeqCst);
+                living.ear.is_cut(false);
             }
         }
         self.bring_nodes_up().await;
@@ -88,6 +92,34 @@ impl Schedule {
             return;
         };
         self.give(people::operator(run.tenant_id.as_str()), run.run_id, command);
+    }
+
+    /// With nothing wrong any more, a switch ends every run of its tenant, in hand or parked, on whatever node (I5).
+    pub(super) async fn last_drill(&mut self) {
+        use signalbox_domain::governance::change::GovernanceChange;
+        let tenant = *self.dice.pick(&people::TENANTS).unwrap();
+        for _ in 0..2 {
+            let Some(node) = self.awake() else { return };
+            let id = RunId::new(self.dice.uuid());
+            self.world.tell(|| format!("a nap {id}"));
+            self.send(node, people::operator(tenant), id, &people::nap());
+        }
+        // Parked by then, or not yet.
+        let seconds = self.dice.between(1, 8);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let now = signalbox_ports::clock::Clock::now_micros(self.world.clock.as_ref()).ms();
+        self.change_somehow(people::tenant_switch(tenant, now)).await;
+        tokio::time::sleep(Duration::from_secs(ENDED_WITHIN_SECONDS)).await;
+        let left: Vec<String> = {
+            let model = self.world.model();
+            let left = model.runs.values().filter(|run| run.tenant.as_str() == tenant && !run.closed);
+            left.filter_map(|run| run.fold.as_ref()).map(standing).collect()
+        };
+        if !left.is_empty() {
+            self.world.model().violated("sweep", format!("not ended by a switch: {left:?}"));
+        }
+        let switch_id = people::last_switch();
+        self.change(GovernanceChange::SwitchDisarmed { switch_id, at_unix_ms: now }).await;
     }
 
     pub(super) async fn nothing_goes_on(&mut self) {
