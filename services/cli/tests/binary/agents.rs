@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Said, Server, put, run};
 
-const WRITER: &str = r#"
+pub(crate) const WRITER: &str = r#"
 agentId: acme.writer
 agentSemver: 1.0.0
 title: Writer
@@ -41,7 +41,7 @@ visibility: [tenant, creator, customer]
 disclosureRequirements: [ai-generated]
 "#;
 
-fn file(server_data: &TempDir, name: &str, text: &str) -> String {
+pub(crate) fn file(server_data: &TempDir, name: &str, text: &str) -> String {
     put(server_data.path(), name, text);
     server_data.path().join(name).to_str().unwrap().to_owned()
 }
@@ -167,7 +167,7 @@ impl Tool for Calendar {
 }
 
 /// An executor in this process. It lives as long as the test.
-fn executor(recovery: Recovery) -> SocketAddr {
+pub(crate) fn executor(recovery: Recovery) -> SocketAddr {
     let (told, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
