@@ -29,6 +29,7 @@ mod sweeps;
 mod swept;
 mod telling;
 mod tone;
+mod top_ups;
 mod values;
 mod watching;
 mod webhooks;
@@ -36,7 +37,7 @@ mod webhooks;
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use governance::Revocations;
 pub use node::{
-    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
+    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Forecast, GrantFilter,
     GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, Ports, PutBudget, RevokedGrant, RolloutStanding,
     RolloutStep, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
 };

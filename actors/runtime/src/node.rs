@@ -23,7 +23,7 @@ mod webhooks;
 
 pub use agents::AgentStanding;
 pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
-pub use governing::{ArmedSwitch, DisarmedSwitch, SweptNode, SwitchEffect, SwitchStanding};
+pub use governing::{ArmedSwitch, DisarmedSwitch, Forecast, SweptNode, SwitchEffect, SwitchStanding};
 pub use granting::{GrantFilter, GrantStanding, RevokedGrant};
 pub use rollouts::{RolloutStanding, RolloutStep};
 pub use standing::NodeStanding;
@@ -87,6 +87,7 @@ use crate::swept::{self, SweptActor};
 use crate::telling::Tellers;
 use crate::tone::ToneHook;
 use crate::watching::follow;
+use crate::top_ups::TopUpsActor;
 use crate::webhooks::WebhooksActor;
 
 /// Active runs a node takes on unless its configuration says otherwise.
@@ -332,6 +333,7 @@ impl Node {
                 webhooks: OnceLock::new(),
             }),
         };
+        spawn("top-ups", TopUpsActor, handle.clone(), cell.clone()).await?;
         let webhooks = spawn("webhooks", WebhooksActor, handle.clone(), cell).await?;
         // Nobody else has the handle yet, so nobody has set it.
         let _ = handle.inner.webhooks.set(webhooks);
