@@ -86,8 +86,8 @@ use crate::sweeps::{self, SweepsActor};
 use crate::swept::{self, SweptActor};
 use crate::telling::Tellers;
 use crate::tone::ToneHook;
-use crate::watching::follow;
 use crate::top_ups::TopUpsActor;
+use crate::watching::follow;
 use crate::webhooks::WebhooksActor;
 
 /// Active runs a node takes on unless its configuration says otherwise.

@@ -82,7 +82,10 @@ fn a_throttle_or_grant_that_would_be_set_or_taken_away_is_shown_and_nothing_is_w
     let server = Server::start();
     const SET: &str = "throttles set slow --refill 1 --reason x";
     let new = server.json(&format!("{SET} --capacity 5 --dry-run")).json();
-    assert_eq!((&new["dryRun"], &new["before"], &new["after"]["throttle"]["capacity"]), (&json!(true), &Value::Null, &json!(5)));
+    assert_eq!(
+        (&new["dryRun"], &new["before"], &new["after"]["throttle"]["capacity"]),
+        (&json!(true), &Value::Null, &json!(5))
+    );
     assert_eq!(server.json("throttles list").json()["throttles"], json!([]));
     assert_eq!(server.json(&format!("{SET} --capacity 5")).exit, 0);
     let changed = server.json(&format!("{SET} --capacity 9 --dry-run")).json();
@@ -95,11 +98,11 @@ fn a_throttle_or_grant_that_would_be_set_or_taken_away_is_shown_and_nothing_is_w
 
     const ISSUE: &str = "grants issue --tool web.fetch --scope per-tenant --for 1h --id press --reason x";
     let would = server.json(&format!("{ISSUE} --dry-run")).json();
-    assert_eq!((&would["dryRun"], &would["grant"]["scopeKey"]), (&json!(true), &json!("default")), "{would}");
+    assert_eq!((&would["dryRun"], &would["grant"]["grant"]["scopeKey"]), (&json!(true), &json!("default")), "{would}");
     assert_eq!(server.json("grants show press").code(), "no-such-grant");
     assert_eq!(server.json(ISSUE).exit, 0);
     let again = server.json("grants renew press --for 2h --id press-2 --reason x --dry-run").json();
-    assert_eq!(again["grant"]["grantId"], "press-2", "{again}");
+    assert_eq!(again["grant"]["grant"]["grantId"], "press-2", "{again}");
     let would = server.json("grants revoke press --reason x --dry-run").json();
     assert_eq!(would["revokedGrantIds"], json!(["press"]));
     assert_eq!(server.json("grants show press").json()["state"], "live");

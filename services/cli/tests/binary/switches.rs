@@ -289,3 +289,25 @@ fn a_switch_ends_a_hundred_working_runs_well_within_five_seconds() {
         assert!(at(1.0) < 5_000.0);
     }
 }
+
+#[test]
+fn a_kill_drill_ends_its_own_runs_and_no_other_and_its_report_is_in_the_audit_journal() {
+    let server = Server::start();
+    let nap = json!({"rootAgentId": "ref.drafting", "plan": [{"stepId": "n", "kind": "wait", "seconds": 600}]});
+    let real = server.submit(&nap, "").json()["runId"].as_str().unwrap().to_owned();
+    let said = server.json("drill kill --scope tenant:default --rounds 2 --reason quarterly");
+    assert_eq!(said.exit, 0, "{said:?}");
+    let report = said.json();
+    assert_eq!((&report["admittedAfterCommit"], &report["tookHold"]), (&json!(0), &json!(true)), "{report}");
+    assert_eq!((&report["runs"], &report["nodes"].as_array().unwrap().len()), (&json!(8), &1), "{report}");
+    assert!(report["callsAdmitted"].as_u64().unwrap() > 0 && report["runsEnded"].as_u64().unwrap() > 0, "{report}");
+    assert_ne!(server.json(&format!("runs get {real}")).json()["status"], "killed");
+    assert_eq!(server.json("switches list").json()["switches"], json!([]), "nothing stays armed");
+    let acts = server.json(&format!("audit list --subject {}", report["evidence"][1].as_str().unwrap())).json();
+    let last = acts["acts"].as_array().unwrap().last().unwrap()["reason"].as_str().unwrap().to_owned();
+    assert!(last.starts_with("kill drill, round 2: of") && last.ends_with("why: quarterly"), "{last}");
+    assert_eq!(server.json("verify --audit").exit, 0);
+    // A tenant that nobody has heard of has no runs to lose either, and nothing wider is taken.
+    assert_eq!(server.json("drill kill --scope global").exit, 2);
+    assert_eq!(server.json("drill kill --scope tool:web.fetch").exit, 2);
+}

@@ -195,6 +195,8 @@ pub(crate) struct SubmittedRun {
     pub(crate) run: Run,
     /// True if it had been submitted before with the same content.
     pub(crate) replayed: bool,
+    /// What whoever submits should know, such as an agent that is on its way out.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A page of runs, newest first.
