@@ -66,7 +66,8 @@ fn dashboards_alerts_and_pages_name_only_metrics_that_a_node_serves() {
 
 #[test]
 fn pods_run_as_nobody_with_nothing_writable_and_are_probed_where_a_node_answers() {
-    let manifests: Vec<_> = deploy(&["signalbox.yaml"]).iter().filter(|f| f.path.contains("kubernetes")).flat_map(yaml).collect();
+    let manifests: Vec<_> =
+        deploy(&["signalbox.yaml"]).iter().filter(|f| f.path.contains("kubernetes")).flat_map(yaml).collect();
     let of = |kind: &str| manifests.iter().filter(move |one| one["kind"] == kind).collect::<Vec<_>>();
     for kind in ["PodDisruptionBudget", "NetworkPolicy", "ServiceAccount", "Service"] {
         assert!(!of(kind).is_empty(), "there is no {kind}");
@@ -77,7 +78,10 @@ fn pods_run_as_nobody_with_nothing_writable_and_are_probed_where_a_node_answers(
         assert_eq!(pod["automountServiceAccountToken"], false, "{workload}");
         for container in pod["containers"].as_array().unwrap() {
             let may = &container["securityContext"];
-            assert_eq!((&may["allowPrivilegeEscalation"], &may["readOnlyRootFilesystem"]), (&false.into(), &true.into()));
+            assert_eq!(
+                (&may["allowPrivilegeEscalation"], &may["readOnlyRootFilesystem"]),
+                (&false.into(), &true.into())
+            );
             assert_eq!(may["capabilities"]["drop"][0], "ALL");
             assert!(container["resources"]["limits"]["memory"].is_string());
         }
