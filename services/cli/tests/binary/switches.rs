@@ -311,3 +311,27 @@ fn a_kill_drill_ends_its_own_runs_and_no_other_and_its_report_is_in_the_audit_jo
     assert_eq!(server.json("drill kill --scope global").exit, 2);
     assert_eq!(server.json("drill kill --scope tool:web.fetch").exit, 2);
 }
+
+#[test]
+fn each_degradation_mode_is_answered_with_its_documented_body() {
+    let server = Server::start();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/governing.md")).unwrap();
+    let read = json!([{"stepId": "a", "kind": "tool", "toolId": "memory.read", "args": {"key": "k"}}]);
+    for mode in ["cached-answer", "read-only", "queue-for-later", "human-handover"] {
+        let arm = format!("switches arm --scope tool --target memory.read --reason x --id {mode} --degrade-to {mode}");
+        assert_eq!(server.json(&arm).exit, 0);
+        let run = server.submit(&json!({"rootAgentId": "ref.drafting", "plan": read}), "--watch");
+        assert_eq!(run.code(), "kill-switch", "{run:?}");
+        let id = serde_json::from_str::<Value>(run.out.lines().next().unwrap()).unwrap()["runId"].clone();
+        let addr = server.addr.strip_prefix("http://").unwrap();
+        let (status, body) = crate::watched::get(addr, &format!("/v1/runs/{}", id.as_str().unwrap()));
+        let told = serde_json::from_str::<Value>(&body).unwrap()["degradation"].clone();
+        assert_eq!((status, &told["modeId"]), (200, &json!(mode)), "{body}");
+        assert_eq!(told["statusCopy"], "This was stopped by an operator.");
+        let row = format!("| `{mode}` | `{{\"offer\": {}, \"offerText\": {}}}` |", told["offer"], told["offerText"]);
+        assert!(page.contains(&row), "the page does not say {row}");
+        assert_eq!(server.json(&format!("switches disarm {mode} --reason x")).exit, 0);
+    }
+    let well = server.submit(&json!({"rootAgentId": "ref.drafting", "plan": read}), "--watch");
+    assert_eq!(well.exit, 0, "{well:?}");
+}
