@@ -25,7 +25,7 @@ mod webhooks;
 
 pub use agents::AgentStanding;
 pub use budgeting::{BudgetForecast, BudgetHistory, BudgetStanding, PutBudget};
-pub use governing::{ArmedSwitch, DisarmedSwitch, SweptNode, SwitchEffect, SwitchStanding};
+pub use governing::{ArmedSwitch, DisarmedSwitch, Forecast, SweptNode, SwitchEffect, SwitchStanding};
 pub use granting::{GrantFilter, GrantStanding, RevokedGrant};
 pub use pipelines::{Fired, PipelineStanding};
 pub use rollouts::{RolloutStanding, RolloutStep};
@@ -95,6 +95,7 @@ use crate::swept::{self, SweptActor};
 use crate::telling::Tellers;
 use crate::tone::ToneHook;
 use crate::turns::WithModels;
+use crate::top_ups::TopUpsActor;
 use crate::watching::follow;
 use crate::webhooks::WebhooksActor;
 
@@ -351,6 +352,7 @@ impl Node {
                 schedules: OnceLock::new(),
             }),
         };
+        spawn("top-ups", TopUpsActor, handle.clone(), cell.clone()).await?;
         let webhooks = spawn("webhooks", WebhooksActor, handle.clone(), cell.clone()).await?;
         let schedules = spawn("schedules", SchedulesActor, handle.clone(), cell).await?;
         // Nobody else has the handle yet, so nobody has set them.

@@ -5,8 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::client::Connection;
 use crate::commands::{
     AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
-    DashboardArgs, DemoArgs, DoctorArgs, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand,
-        KeysCommand, MigrateArgs, PipelinesCommand, ProfilesCommand, RehearseArgs, RolloutsCommand, RunsCommand, SchedulesCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand, WhatIfArgs,
+        DashboardArgs, DemoArgs, DoctorArgs, DrillCommand, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand, KeysCommand, MigrateArgs, PipelinesCommand, ProfilesCommand, RehearseArgs, RolloutsCommand, RunsCommand, SchedulesCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand, WhatIfArgs,
 };
 use crate::output::{Colour, Format};
 
@@ -65,6 +64,9 @@ pub(crate) enum Command {
     /// Arms and disarms kill switches.
     #[command(subcommand)]
     Switches(SwitchesCommand),
+    /// Shows on runs made for it how soon a kill switch takes hold.
+    #[command(subcommand)]
+    Drill(DrillCommand),
     /// Sets what may be spent, and shows what is.
     #[command(subcommand)]
     Budgets(BudgetsCommand),

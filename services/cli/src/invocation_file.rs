@@ -6,6 +6,7 @@ use serde::Deserialize;
 use signalbox_domain::ids::{AgentId, TenantId};
 use signalbox_domain::invocation::{AgentRule, InvocationPolicies, TenantRules};
 use signalbox_domain::mode::Mode;
+use signalbox_domain::registry::may_be_registered;
 use signalbox_domain::registry::{AgentCostClass, AgentLifecycle, DataScope};
 
 /// What one tenant allows. What is left out is as the catalog, the registry and the pipelines have it.
@@ -53,8 +54,8 @@ impl InvocationEntry {
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for agent in &self.agents {
-            if signalbox_domain::registry::family_of(&agent.agent_id).is_none() {
-                return Err(format!("the agent `{}` is not registered", agent.agent_id));
+            if !may_be_registered(&agent.agent_id) {
+                return Err(format!("the agent `{}` does not ship with this version", agent.agent_id));
             }
             if !seen.insert(&agent.agent_id) {
                 return Err(format!("the agent `{}` stands twice", agent.agent_id));

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 use signalbox_domain::governance::isolation::SecretRule;
 use signalbox_domain::ids::{AgentId, SecretId, TenantId, ToolId};
 use signalbox_domain::redact::scrub::SECRET_BYTES_MAX;
+use signalbox_domain::registry::may_be_registered;
 use signalbox_ports::secrets::{SecretError, SecretValue, Secrets};
 use signalbox_ports::zeroize::Zeroizing;
 use signalbox_store::{KeyRing, fresh_sealing_key};
@@ -120,11 +121,12 @@ impl SecretEntry {
     pub(crate) fn problem(&self) -> Option<String> {
         self.from.read().err()
     }
-    /// Nobody can use a secret of an agent or tool that there is not: a misspelled one is better found now.
+    /// Nobody can use a secret of an agent or tool that there is not: a misspelled one is better found now. Agents are
+    /// registered while nodes run, so of their ids only those that can never be registered are known to be wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         let rule = &self.rule;
-        if let Some(agent) = rule.agent_ids.iter().find(|a| signalbox_domain::registry::family_of(a).is_none()) {
-            return Err(format!("the agent `{agent}` is not registered"));
+        if let Some(agent) = rule.agent_ids.iter().find(|agent| !may_be_registered(agent)) {
+            return Err(format!("the agent `{agent}` does not ship with this version"));
         }
         match rule.tool_ids.iter().find(|tool| signalbox_domain::catalog::entry(tool).is_none()) {
             Some(tool) => Err(format!("the tool `{tool}` is not in the catalog")),

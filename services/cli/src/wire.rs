@@ -68,9 +68,27 @@ pub(crate) struct WatchedNode(pub(crate) NodeHandle);
 
 impl Watched for WatchedNode {
     fn standing(&self) -> Standing {
-        let NodeStanding { ready, lease_held, draining, governance_epoch, governance_age, switches_armed, bus } =
-            self.0.node_standing();
-        Standing { ready, lease_held, draining, governance_epoch, governance_age, switches_armed, bus }
+        let NodeStanding {
+            ready,
+            lease_held,
+            draining,
+            governance_epoch,
+            governance_age,
+            switches_armed,
+            revocations,
+            bus,
+        } = self.0.node_standing();
+        Standing {
+            ready,
+            lease_held,
+            draining,
+            governance_epoch,
+            governance_age,
+            switches_armed,
+            revocations_applied: revocations.applied,
+            revocations_slo_missed: revocations.slo_missed,
+            bus,
+        }
     }
 }
 

@@ -24,9 +24,7 @@ use signalbox_domain::webhook::{PutWebhook, Webhook, WebhookDenial};
 use signalbox_ports::schedules::Fire;
 use signalbox_ports::webhooks::{Again, Delivery};
 use signalbox_runtime::{
-    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter,
-    GrantStanding, Pinged, PutBudget, Revocations, RevokedGrant, ScheduleStanding, SetThrottle, SwitchStanding,
-    ThrottleStanding, WebhookStanding,
+        AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Forecast, GrantFilter, GrantStanding, Pinged, PutBudget, Revocations, RevokedGrant, ScheduleStanding, SetThrottle, SwitchStanding, ThrottleStanding, WebhookStanding,
 };
 
 use crate::api::{ApiError, Caller, GovernanceApi, RegistryApi, ScheduleApi, WebhookApi};
@@ -183,6 +181,56 @@ impl GovernanceApi for FakeGovernance {
         let issuing = granting::issue(order, "audit/1".to_owned(), operator(caller), &state, NOW)?;
         Ok(kept(&mut state, issuing))
     }
+    async fn would_issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError> {
+        let mut state = self.state.lock().unwrap().clone();
+        let issuing = granting::issue(order, "audit/1".to_owned(), operator(caller), &state, NOW)?;
+        Ok(kept(&mut state, issuing))
+    }
+    async fn would_renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError> {
+        let mut state = self.state.lock().unwrap().clone();
+        let issuing = granting::renew(order, "audit/1".to_owned(), 1, operator(caller), &state, NOW)?;
+        Ok(kept(&mut state, issuing))
+    }
+    async fn would_revoke_grant(
+        &self,
+        caller: &Caller,
+        id: &GrantId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<RevokedGrant, ApiError> {
+        let revoking = granting::revoke(id, reason, expected, 1, operator(caller), &self.state.lock().unwrap())?;
+        let standing = self.grant(caller, id).await?;
+        let (already, applied_after) = (revoking == Revoking::Already, std::time::Duration::ZERO);
+        Ok(RevokedGrant { standing, already, revoked: Vec::new(), epoch: 0, applied_after })
+    }
+    async fn would_set_throttle(
+        &self,
+        caller: &Caller,
+        wish: SetThrottle,
+    ) -> Result<Forecast<ThrottleStanding>, ApiError> {
+        let SetThrottle { rule, reach, reason, expected } = wish;
+        let state = self.state.lock().unwrap();
+        let known = state.buckets.iter().find(|known| known.bucket_id == rule.bucket_id);
+        let before = known.map(|rule| ThrottleStanding { rule: rule.clone(), revision: 1 });
+        let known = known.map(|rule| throttling::Known { rule, revision: 1 });
+        let count = state.buckets.len();
+        let setting = throttling::set(rule.clone(), reach, &reason, expected, operator(caller), known, count)?;
+        let unchanged = setting == Setting::Unchanged;
+        let rule = if let Setting::Set(rule) = setting { rule } else { rule };
+        Ok(Forecast { before, after: ThrottleStanding { rule, revision: 1 }, unchanged })
+    }
+    async fn would_remove_throttle(
+        &self,
+        caller: &Caller,
+        id: &BucketId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<ThrottleStanding, ApiError> {
+        let standing = self.throttle(caller, id).await?;
+        let known = throttling::Known { rule: &standing.rule, revision: standing.revision };
+        throttling::remove(reason, expected, operator(caller), known)?;
+        Ok(standing)
+    }
     async fn renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError> {
         let mut state = self.state.lock().unwrap();
         let issuing = granting::renew(order, "audit/1".to_owned(), 1, operator(caller), &state, NOW)?;
@@ -294,6 +342,18 @@ fn no_such(id: &WebhookId) -> ApiError {
 impl WebhookApi for FakeGovernance {
     async fn put_webhook(&self, _: &Caller, wish: PutWebhook) -> Result<(WebhookStanding, bool), ApiError> {
         Err(no_such(&wish.webhook_id))
+    }
+    async fn would_put_webhook(&self, _: &Caller, wish: PutWebhook) -> Result<Forecast<WebhookStanding>, ApiError> {
+        Err(no_such(&wish.webhook_id))
+    }
+    async fn would_remove_webhook(
+        &self,
+        _: &Caller,
+        id: &WebhookId,
+        _: &str,
+        _: Expected,
+    ) -> Result<Webhook, ApiError> {
+        Err(no_such(id))
     }
     async fn remove_webhook(&self, _: &Caller, id: &WebhookId, _: &str, _: Expected) -> Result<Webhook, ApiError> {
         Err(no_such(id))

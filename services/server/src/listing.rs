@@ -25,6 +25,7 @@ impl Listing {
             tenant_id: None,
             agent_id: optional_id("agent_id", &request.agent_id)?,
             family: Some(request.family).filter(|family| !family.is_empty()),
+            family_agents: None,
             pipeline_id: validate::pipeline(&request.pipeline_id)?,
             status: validate::statuses(&request.status)?,
             bucket: buckets(&request.bucket)?,

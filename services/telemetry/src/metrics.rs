@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -39,6 +39,10 @@ pub struct Standing {
     pub governance_age: Duration,
     /// Kill switches in force.
     pub switches_armed: u64,
+    /// Revocations of grants that the node has read while it ran, and held its calls against.
+    pub revocations_applied: u64,
+    /// Those of them that took longer than five seconds (GRA-013).
+    pub revocations_slo_missed: u64,
     /// How the bus to the other nodes is: `none`, `heard` or `cut`. The node is ready without one.
     pub bus: &'static str,
 }
@@ -196,6 +200,18 @@ impl Collector for Now {
         for (name, help, value) in rows {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let counters = [
+            ("grant_revocations_applied", "Revocations of grants that reached this node", now.revocations_applied),
+            (
+                "grant_revocation_slo_miss",
+                "Revocations of grants that took more than five seconds to reach this node",
+                now.revocations_slo_missed,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         let age = ConstGauge::new(now.governance_age.as_secs_f64());
         let help = "How long ago the store confirmed the epoch";

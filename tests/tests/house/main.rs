@@ -10,6 +10,8 @@
 #[cfg(test)]
 mod admission;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod imports;
 #[cfg(test)]
 mod leftovers;

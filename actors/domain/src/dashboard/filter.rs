@@ -33,6 +33,8 @@ pub struct DashboardFilter {
     pub agent_id: Option<AgentId>,
     /// Led by an agent of this family.
     pub family: Option<String>,
+    /// Who is of that family, as the registry says; absent: those that ship with this version.
+    pub family_agents: Option<BTreeSet<AgentId>>,
     /// Instances of this pipeline.
     pub pipeline_id: Option<PipelineId>,
     /// In one of these statuses.
@@ -151,8 +153,10 @@ impl DashboardFilter {
 
     /// The lead agents that agent and family together allow; `None`: every one. An empty list allows nothing.
     pub fn agents(&self) -> Option<Vec<AgentId>> {
-        let of_family =
-            |family: &str| reference_agents().filter(|a| a.family == family).map(|a| a.agent_id.clone()).collect();
+        let of_family = |family: &str| match &self.family_agents {
+            Some(known) => known.iter().cloned().collect(),
+            None => reference_agents().filter(|a| a.family == family).map(|a| a.agent_id.clone()).collect(),
+        };
         match (&self.agent_id, &self.family) {
             (None, None) => None,
             (Some(agent), None) => Some(vec![agent.clone()]),

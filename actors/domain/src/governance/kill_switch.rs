@@ -11,6 +11,17 @@ use crate::time::UnixMs;
 pub const RESERVED_PLANES: [&str; 3] = ["creative-autonomy", "kernel", "turns"];
 /// What a switch may offer in place of a blank failure (KIL-011).
 pub const SAFE_DEGRADATION_MODES: [&str; 4] = ["cached-answer", "read-only", "queue-for-later", "human-handover"];
+/// What a degradation mode offers: a word for programs and a sentence for people; `None` for a mode that is not known.
+pub fn degradation_offer(mode: &str) -> Option<(&'static str, &'static str)> {
+    Some(match mode {
+        "cached-answer" => ("last-answer", "the last good answer, marked as old"),
+        "read-only" => ("look-only", "looking, but nothing that changes anything"),
+        "queue-for-later" => ("submit-later", "the request is kept, and done when the switch is gone"),
+        "human-handover" => ("person", "a person takes over"),
+        _ => return None,
+    })
+}
+
 /// Most bytes of a reason or of the text shown to customers.
 pub const SWITCH_TEXT_BYTES_MAX: usize = 2_000;
 

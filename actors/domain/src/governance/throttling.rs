@@ -151,7 +151,7 @@ fn check_operator(by: Operator<'_>) -> Result<(), ThrottleDenial> {
 
 fn check_known(rule: &BucketRule) -> Result<(), ThrottleDenial> {
     let known_tool = |text: &str| ToolId::new(text).is_ok_and(|tool| catalog::entry(&tool).is_some());
-    let known_agent = |text: &str| AgentId::new(text).is_ok_and(|agent| registry::family_of(&agent).is_some());
+    let known_agent = |text: &str| AgentId::new(text).is_ok_and(|agent| registry::may_be_registered(&agent));
     let check = |kind: &'static str, named: &Option<String>, is_known: fn(&str) -> bool| match named {
         Some(text) if !is_known(text) => Err(ThrottleDenial::UnknownTarget(kind, text.chars().take(128).collect())),
         Some(_) | None => Ok(()),

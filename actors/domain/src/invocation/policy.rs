@@ -75,6 +75,11 @@ impl InvocationPolicies {
     pub fn of(&self, tenant: &TenantId) -> Option<&TenantRules> {
         self.tenants.get(tenant)
     }
+
+    /// What a run of an agent may cost at most: what its tenant says, or else what the version declares (REG-040).
+    pub fn class_of(&self, tenant: &TenantId, agent: &AgentId, declared: AgentCostClass) -> AgentCostClass {
+        self.of(tenant).and_then(|rules| rules.agents.get(agent)?.cost_class).unwrap_or(declared)
+    }
 }
 
 /// What an invocation by somebody of this tier is held against.

@@ -72,6 +72,12 @@ impl AgentFamilyMeta {
     }
 }
 
+/// Whether there is an agent of this id or may be one: agents are registered while nodes run, but none under an id of those
+/// that ship with this version (REG-049).
+pub fn may_be_registered(agent: &AgentId) -> bool {
+    !agent.as_str().starts_with(REFERENCE_AGENT_PREFIX) || family_of(agent).is_some()
+}
+
 /// The family of an agent that ships with this version. What a tenant has registered, [`AgentRegistry`] knows, and what a
 /// run was submitted with, its [`PinnedAgents`].
 pub fn family_of(agent: &AgentId) -> Option<&'static str> {

@@ -1,6 +1,6 @@
 //! Kill switches (KIL).
 
-use signalbox_domain::governance::kill_switch::{KillSwitch, RESERVED_PLANES, SAFE_DEGRADATION_MODES};
+use signalbox_domain::governance::kill_switch::{KillSwitch, RESERVED_PLANES, SAFE_DEGRADATION_MODES, degradation_offer};
 use signalbox_domain::governance::kill_switch::{SwitchScope, decide_execution};
 use signalbox_domain::registry::AGENT_FAMILIES;
 use signalbox_domain::time::UnixMs;
@@ -134,5 +134,15 @@ fn a_switch_that_makes_no_sense_is_refused_by_its_code() {
     ];
     for (switch, code) in cases {
         assert_eq!(switch.validate().map_err(|error| error.code()), Err(code));
+    }
+}
+
+#[test]
+fn each_degradation_mode_has_an_offer_of_its_own_and_nothing_else_has() {
+    let offers: std::collections::BTreeSet<_> =
+        SAFE_DEGRADATION_MODES.iter().map(|mode| degradation_offer(mode).unwrap()).collect();
+    assert_eq!(offers.len(), 4);
+    for unknown in ["", "panic", "__proto__", "Read-Only"] {
+        assert_eq!(degradation_offer(unknown), None);
     }
 }

@@ -249,6 +249,10 @@ fn fields_combine_by_and_and_lists_by_or() {
     assert_eq!(found(&rows, &both), [7, 5]);
     let of_another_family = DashboardFilter { family: Some("moderation-triage".into()), ..both.clone() };
     assert_eq!((of_another_family.agents(), found(&rows, &of_another_family)), (Some(vec![]), vec![]));
+    let known = ["ref.research", "acme.digger"].map(|id| AgentId::new(id).unwrap()).into();
+    let registered = DashboardFilter { family_agents: Some(known), agent_id: None, ..both.clone() };
+    assert_eq!(registered.agents().unwrap().len(), 2, "who is of a family says the registry");
+    assert_eq!(found(&rows, &registered), [7, 5]);
     let nowhere = DashboardFilter { status: vec![RunStatus::Killed], bucket: vec![RunBucket::Done], ..both };
     assert_eq!((nowhere.statuses(), found(&rows, &nowhere)), (Some(vec![]), vec![]));
 }

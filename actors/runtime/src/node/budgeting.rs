@@ -11,7 +11,7 @@ use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::decide::RunCommand;
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::event::PauseCause;
-use signalbox_ports::acts::{AUDIT_ROWS_MAX, AuditFilter, Done, Effect, PAUSED_RUNS_MAX};
+use signalbox_ports::acts::{AUDIT_ROWS_MAX, AuditFilter, Effect, PAUSED_RUNS_MAX};
 use signalbox_ports::inbox::{CommandClass, InboxCommand};
 
 use super::NodeHandle;
@@ -143,10 +143,21 @@ impl NodeHandle {
             })
             .await?;
         let resumed = match done {
-            Some(done) => self.held(&budget, Some(&GoOn { caller, done: &done, reason })).await?,
+            Some(done) => self.held(&budget, Some(&GoOn { act: &done.event, reason })).await?,
             None => 0,
         };
         Ok((self.budget(caller, id).await?, resumed))
+    }
+
+    /// Tells the runs that a top-up has let go on what they may not have been told, because the node that did it died or they
+    /// were held at the same moment. Answers how many are still held and were told.
+    pub(crate) async fn follow_up_top_up(&self, act: &AuditEvent) -> Result<usize, ApiError> {
+        // A record that a later version wrote is followed up by nodes of that version.
+        let Some(said) = act.said() else { return Ok(0) };
+        let Some(budget) = said.after.and_then(|rule| serde_json::from_value::<Budget>(rule).ok()) else {
+            return Ok(0);
+        };
+        self.held(&budget, Some(&GoOn { act, reason: &said.reason })).await
     }
 
     /// What `top_up_budget` would change, decided by the same rule on what is in force now. Nothing is written.
@@ -297,14 +308,14 @@ impl NodeHandle {
                 let run = load(self.inner.shared.store.as_ref(), *run_key).await;
                 // A run that cannot be read is no reason to leave the others held.
                 let Ok(Some(run)) = run else { continue };
-                if !is_held_by(&run, budget) {
+                if !is_held_by(&run, budget) || go_on.is_some_and(|go_on| run.submitted_at > go_on.act.at) {
                     continue;
                 }
                 held += 1;
-                let Some(GoOn { caller, done, reason }) = go_on else { continue };
-                let command_id = CommandId::new(run_key.derive("top-up", budget.budget_id.as_str(), done.event.seq));
+                let Some(GoOn { act, reason }) = go_on else { continue };
+                let command_id = CommandId::new(run_key.derive("top-up", budget.budget_id.as_str(), act.seq));
                 let command = RunCommand::Resume { reason: (*reason).to_owned() }.redacted()?;
-                let order = Order { command, actor: caller.actor.clone(), scopes: Vec::new(), expected_seq: None };
+                let order = Order { command, actor: act.actor.clone(), scopes: Vec::new(), expected_seq: None };
                 let body = serde_json::to_vec(&order).map_err(|error| ApiError::Internal(error.to_string()))?;
                 let told = InboxCommand { command_id, class: CommandClass::Other, body };
                 self.inner.shared.inbox.deliver(*run_key, told).await?;
@@ -331,8 +342,8 @@ struct Wished {
 
 /// How runs are told to go on.
 struct GoOn<'a> {
-    caller: &'a Caller,
-    done: &'a Done,
+    /// The top-up.
+    act: &'a AuditEvent,
     reason: &'a str,
 }
 

@@ -17,6 +17,10 @@ impl NodeHandle {
             return Err(ApiError::AboveStanding("a list by agent, family, cost, warnings or text"));
         }
         let scope = scope(caller, whose)?;
+        // Agents are registered while the node runs; which of them are of a family says the registry.
+        let registry = &self.inner.shared.governance.view().state.registry;
+        let family_agents = filter.family.as_deref().map(|family| registry.of_family(scope.tenant(), family));
+        let filter = DashboardFilter { family_agents, ..filter };
         Ok(self.inner.ports.directory.runs(&scope, &filter, self.inner.shared.clock.now_micros()).await?)
     }
 

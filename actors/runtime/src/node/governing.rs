@@ -110,6 +110,26 @@ pub(super) enum Decided<T> {
     Nothing(T),
 }
 
+impl<T> Decided<T> {
+    /// What the caller is told; the act itself is left undone.
+    pub(super) fn answer(self) -> T {
+        match self {
+            Self::Act(_, answer) | Self::Nothing(answer) => answer,
+        }
+    }
+}
+
+/// What an act on a rule would change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast<T> {
+    /// The rule as it stands; `None` if there is none in force.
+    pub before: Option<T>,
+    /// The rule as it would stand.
+    pub after: T,
+    /// True if nothing would have to be changed.
+    pub unchanged: bool,
+}
+
 /// JSON of something in the audit journal.
 pub(super) fn recorded(value: &impl serde::Serialize) -> Option<serde_json::Value> {
     serde_json::to_value(value).ok()
@@ -162,6 +182,12 @@ impl NodeHandle {
             }
         }
         Err(ApiError::Contended)
+    }
+
+    /// The rules as they are now, for what only asks what an act would come to.
+    pub(super) async fn state_now(&self) -> Arc<GovernanceState> {
+        self.inner.shared.governance.refresh().await;
+        self.inner.shared.governance.view().state.clone()
     }
 
     /// Arms a switch. With `wait` this returns when nothing is left that it matches, or after half a minute.

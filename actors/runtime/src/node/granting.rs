@@ -1,6 +1,7 @@
 //! Managing shared grants. A revocation is a change of the rules: from its commit on no call is admitted under the grant, on
 //! any node; what was admitted before goes on to its end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject};
@@ -64,41 +65,69 @@ impl NodeHandle {
     /// Issues a shared grant; true if the same was issued before.
     pub async fn issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError> {
         let order = &order;
-        let (issuing, _) = self
-            .act(caller, move |state| async move {
-                let (record, now) = (self.next_record().await?, self.inner.shared.clock.now());
-                match granting::issue(order.clone(), record, operator(caller), &state, now)? {
-                    Issuing::Already(grant) => Ok(Decided::Nothing((grant, true))),
-                    Issuing::Issue(grant) => {
-                        let draft = issued(AuditKind::GrantIssued, None, &grant);
-                        Ok(Decided::Act(Box::new(draft), (grant, false)))
-                    }
-                }
-            })
-            .await?;
-        let (grant, replayed) = issuing;
+        let ((grant, replayed), _) = self.act(caller, move |state| self.decide_issue(caller, order, state)).await?;
         Ok((self.grant(caller, &grant.grant_id).await?, replayed))
+    }
+
+    /// What `issue_grant` would issue, decided by the same rule on what is in force now. Nothing is written.
+    pub async fn would_issue_grant(
+        &self,
+        caller: &Caller,
+        order: IssueGrant,
+    ) -> Result<(GrantStanding, bool), ApiError> {
+        let state = self.state_now().await;
+        let (grant, replayed) = self.decide_issue(caller, &order, state.clone()).await?.answer();
+        Ok((self.grant_standing(&state, grant, self.inner.shared.clock.now()).await?, replayed))
+    }
+
+    async fn decide_issue(
+        &self,
+        caller: &Caller,
+        order: &IssueGrant,
+        state: Arc<GovernanceState>,
+    ) -> Result<Decided<(Grant, bool)>, ApiError> {
+        let (record, now) = (self.next_record().await?, self.inner.shared.clock.now());
+        Ok(match granting::issue(order.clone(), record, operator(caller), &state, now)? {
+            Issuing::Already(grant) => Decided::Nothing((grant, true)),
+            Issuing::Issue(grant) => {
+                Decided::Act(Box::new(issued(AuditKind::GrantIssued, None, &grant)), (grant, false))
+            }
+        })
     }
 
     /// Renews a shared grant: answers the new one, and true if it was there before.
     pub async fn renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError> {
         let order = &order;
-        let (renewed, _) = self
-            .act(caller, move |state| async move {
-                let revision = self.line_revision(&state, &order.grant_id).await?;
-                let (record, now) = (self.next_record().await?, self.inner.shared.clock.now());
-                match granting::renew(order.clone(), record, revision, operator(caller), &state, now)? {
-                    Issuing::Already(grant) => Ok(Decided::Nothing((grant, true))),
-                    Issuing::Issue(grant) => {
-                        let old = state.grants.iter().find(|known| known.grant_id == order.grant_id);
-                        let draft = issued(AuditKind::GrantRenewed, old, &grant);
-                        Ok(Decided::Act(Box::new(draft), (grant, false)))
-                    }
-                }
-            })
-            .await?;
-        let (grant, replayed) = renewed;
+        let ((grant, replayed), _) = self.act(caller, move |state| self.decide_renew(caller, order, state)).await?;
         Ok((self.grant(caller, &grant.grant_id).await?, replayed))
+    }
+
+    /// What `renew_grant` would issue, decided by the same rule on what is in force now. Nothing is written.
+    pub async fn would_renew_grant(
+        &self,
+        caller: &Caller,
+        order: RenewGrant,
+    ) -> Result<(GrantStanding, bool), ApiError> {
+        let state = self.state_now().await;
+        let (grant, replayed) = self.decide_renew(caller, &order, state.clone()).await?.answer();
+        Ok((self.grant_standing(&state, grant, self.inner.shared.clock.now()).await?, replayed))
+    }
+
+    async fn decide_renew(
+        &self,
+        caller: &Caller,
+        order: &RenewGrant,
+        state: Arc<GovernanceState>,
+    ) -> Result<Decided<(Grant, bool)>, ApiError> {
+        let revision = self.line_revision(&state, &order.grant_id).await?;
+        let (record, now) = (self.next_record().await?, self.inner.shared.clock.now());
+        Ok(match granting::renew(order.clone(), record, revision, operator(caller), &state, now)? {
+            Issuing::Already(grant) => Decided::Nothing((grant, true)),
+            Issuing::Issue(grant) => {
+                let old = state.grants.iter().find(|known| known.grant_id == order.grant_id);
+                Decided::Act(Box::new(issued(AuditKind::GrantRenewed, old, &grant)), (grant, false))
+            }
+        })
     }
 
     /// Revokes a shared grant, with what a renewal has tied to it. Doing it twice is harmless.
@@ -110,35 +139,8 @@ impl NodeHandle {
         expected: Expected,
     ) -> Result<RevokedGrant, ApiError> {
         let began = self.inner.shared.clock.boot();
-        let (revoked, done) = self
-            .act(caller, move |state| async move {
-                let revision = self.line_revision(&state, grant_id).await?;
-                let now = self.inner.shared.clock.now();
-                let line = match granting::revoke(grant_id, reason, expected, revision, operator(caller), &state)? {
-                    Revoking::Already => return Ok(Decided::Nothing(Vec::new())),
-                    Revoking::Revoke(line) => line,
-                };
-                let ids: Vec<GrantId> = line.iter().map(|grant| grant.grant_id.clone()).collect();
-                let before = line.into_iter().find(|grant| grant.grant_id == *grant_id);
-                let after = before.clone().map(|grant| Grant { revoked_at_unix_ms: Some(now), ..grant });
-                let draft = Draft {
-                    tenant_id: before.as_ref().map(|grant| grant.tenant_id.clone()),
-                    kind: AuditKind::GrantRevoked,
-                    subject: Subject::grant(grant_id),
-                    body: AuditBody {
-                        reason: reason.to_owned(),
-                        before: before.as_ref().and_then(recorded),
-                        after: after.as_ref().and_then(recorded),
-                        details: Some(serde_json::json!({ "revokedGrantIds": ids })),
-                    },
-                    effect: Effect::Change(GovernanceChange::GrantRevoked {
-                        grant_id: grant_id.clone(),
-                        at_unix_ms: now,
-                    }),
-                };
-                Ok(Decided::Act(Box::new(draft), ids))
-            })
-            .await?;
+        let (revoked, done) =
+            self.act(caller, move |state| self.decide_revoke(caller, grant_id, reason, expected, state)).await?;
         let waited = self.inner.shared.clock.boot().0.saturating_sub(began.0);
         Ok(RevokedGrant {
             standing: self.grant(caller, grant_id).await?,
@@ -147,6 +149,57 @@ impl NodeHandle {
             epoch: done.and_then(|done| done.change).map_or(0, |change| change.epoch),
             applied_after: Duration::from_nanos(waited),
         })
+    }
+
+    /// What `revoke_grant` would take away, decided by the same rule on what is in force now. Nothing is written: the grant is
+    /// answered as it stands, and the epoch is 0.
+    pub async fn would_revoke_grant(
+        &self,
+        caller: &Caller,
+        grant_id: &GrantId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<RevokedGrant, ApiError> {
+        let revoked = self.decide_revoke(caller, grant_id, reason, expected, self.state_now().await).await?.answer();
+        Ok(RevokedGrant {
+            standing: self.grant(caller, grant_id).await?,
+            already: revoked.is_empty(),
+            revoked,
+            epoch: 0,
+            applied_after: Duration::ZERO,
+        })
+    }
+
+    async fn decide_revoke(
+        &self,
+        caller: &Caller,
+        grant_id: &GrantId,
+        reason: &str,
+        expected: Expected,
+        state: Arc<GovernanceState>,
+    ) -> Result<Decided<Vec<GrantId>>, ApiError> {
+        let revision = self.line_revision(&state, grant_id).await?;
+        let now = self.inner.shared.clock.now();
+        let line = match granting::revoke(grant_id, reason, expected, revision, operator(caller), &state)? {
+            Revoking::Already => return Ok(Decided::Nothing(Vec::new())),
+            Revoking::Revoke(line) => line,
+        };
+        let ids: Vec<GrantId> = line.iter().map(|grant| grant.grant_id.clone()).collect();
+        let before = line.into_iter().find(|grant| grant.grant_id == *grant_id);
+        let after = before.clone().map(|grant| Grant { revoked_at_unix_ms: Some(now), ..grant });
+        let draft = Draft {
+            tenant_id: before.as_ref().map(|grant| grant.tenant_id.clone()),
+            kind: AuditKind::GrantRevoked,
+            subject: Subject::grant(grant_id),
+            body: AuditBody {
+                reason: reason.to_owned(),
+                before: before.as_ref().and_then(recorded),
+                after: after.as_ref().and_then(recorded),
+                details: Some(serde_json::json!({ "revokedGrantIds": ids })),
+            },
+            effect: Effect::Change(GovernanceChange::GrantRevoked { grant_id: grant_id.clone(), at_unix_ms: now }),
+        };
+        Ok(Decided::Act(Box::new(draft), ids))
     }
 
     /// One shared grant.

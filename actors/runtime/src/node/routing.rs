@@ -11,6 +11,7 @@ use signalbox_domain::feedback::routing::{
 use signalbox_domain::governance::change::GovernanceState;
 use signalbox_domain::identity::Actor;
 use signalbox_domain::ids::RunKey;
+use signalbox_domain::invocation::estimate;
 use signalbox_domain::run::event::{RunEvent, RunSubmitted};
 use signalbox_domain::run::submission;
 
@@ -36,9 +37,23 @@ impl NodeHandle {
         {
             return None;
         }
+        // What the challenger may not cost is no run to compare the two by, whichever side it would be on.
+        if !self.challenger_affords(&view.state, route.rollout, submitted) {
+            return None;
+        }
         give_side(submitted, route);
         pin(&view.state, submitted);
         route.shadowed.then(|| route.rollout.clone())
+    }
+
+    /// True if the plan is not estimated above what a run of the challenger may cost (REG-040).
+    fn challenger_affords(&self, state: &GovernanceState, rollout: &Rollout, submitted: &RunSubmitted) -> bool {
+        let (tenant, agent) = (&submitted.tenant_id, &submitted.root_agent_id);
+        let versions = state.registry.for_tenant(tenant, agent);
+        versions.iter().find(|entry| entry.agent_semver == rollout.challenger_semver).is_some_and(|entry| {
+            let class = self.inner.config.invocations.class_of(tenant, agent, entry.cost_class);
+            estimate(&submitted.plan) <= class.bound()
+        })
     }
 
     /// Submits the challenger's run beside one, in a task of its own: whatever becomes of it, nobody waits.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use signalbox_ports::bus::BusStanding;
 
 use super::NodeHandle;
+use crate::governance::Revocations;
 
 /// Where a node stands at this instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct NodeStanding {
     pub governance_age: Duration,
     /// Kill switches in force.
     pub switches_armed: u64,
+    /// How soon revocations of grants were heard of.
+    pub revocations: Revocations,
     /// How the bus to the other nodes is: `none`, `heard` or `cut`. A node is ready without one.
     pub bus: &'static str,
 }
@@ -40,6 +43,7 @@ impl NodeHandle {
             governance_epoch: view.state.epoch,
             governance_age: Duration::from_millis(boot.ms_since(view.checked())),
             switches_armed: armed as u64,
+            revocations: shared.governance.revocations(),
             bus: match self.bus() {
                 BusStanding::Local => "none",
                 BusStanding::Connected => "heard",

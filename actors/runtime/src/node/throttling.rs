@@ -1,5 +1,7 @@
 //! Managing token buckets: a rule that is set binds from the next admission on, for calls that wait too.
 
+use std::sync::Arc;
+
 use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject};
 use signalbox_domain::governance::budgeting::Expected;
 use signalbox_domain::governance::change::{GovernanceChange, GovernanceState};
@@ -10,7 +12,7 @@ use signalbox_domain::ids::BucketId;
 use signalbox_ports::acts::Effect;
 
 use super::NodeHandle;
-use super::governing::{Decided, Draft, check_operator, operator, recorded};
+use super::governing::{Decided, Draft, Forecast, check_operator, operator, recorded};
 use crate::api::{ApiError, Caller};
 
 /// A rule of token buckets and its revision.
@@ -38,34 +40,51 @@ pub struct SetThrottle {
 impl NodeHandle {
     /// Sets a rule; true if nothing had to be changed.
     pub async fn set_throttle(&self, caller: &Caller, wish: SetThrottle) -> Result<(ThrottleStanding, bool), ApiError> {
-        let (wish, id) = (&wish, &wish.rule.bucket_id.clone());
-        let (unchanged, _) = self
-            .act(caller, move |state| async move {
-                let revision = self.throttle_revision(id).await?;
-                let before = state.buckets.iter().find(|rule| rule.bucket_id == *id);
-                let SetThrottle { rule, reach, reason, expected } = wish.clone();
-                let known = before.map(|rule| Known { rule, revision });
-                let count = state.buckets.len();
-                let rule = match throttling::set(rule, reach, &reason, expected, operator(caller), known, count)? {
-                    Setting::Unchanged => return Ok(Decided::Nothing(true)),
-                    Setting::Set(rule) => rule,
-                };
-                let draft = Draft {
-                    tenant_id: rule.tenant_id.clone(),
-                    kind: AuditKind::ThrottleSet,
-                    subject: Subject::throttle(id),
-                    body: AuditBody {
-                        reason,
-                        before: before.and_then(recorded),
-                        after: recorded(&rule),
-                        details: None,
-                    },
-                    effect: Effect::Change(GovernanceChange::ThrottleSet(rule)),
-                };
-                Ok(Decided::Act(Box::new(draft), false))
-            })
-            .await?;
-        Ok((self.throttle(caller, id).await?, unchanged))
+        let wish = &wish;
+        let (forecast, _) = self.act(caller, move |state| self.decide_set(caller, wish, state)).await?;
+        Ok((self.throttle(caller, &wish.rule.bucket_id).await?, forecast.unchanged))
+    }
+
+    /// What `set_throttle` would change, decided by the same rule on what is in force now. Nothing is written.
+    pub async fn would_set_throttle(
+        &self,
+        caller: &Caller,
+        wish: SetThrottle,
+    ) -> Result<Forecast<ThrottleStanding>, ApiError> {
+        Ok(self.decide_set(caller, &wish, self.state_now().await).await?.answer())
+    }
+
+    async fn decide_set(
+        &self,
+        caller: &Caller,
+        wish: &SetThrottle,
+        state: Arc<GovernanceState>,
+    ) -> Result<Decided<Forecast<ThrottleStanding>>, ApiError> {
+        let SetThrottle { rule, reach, reason, expected } = wish.clone();
+        let id = rule.bucket_id.clone();
+        let revision = self.throttle_revision(&id).await?;
+        let before = state.buckets.iter().find(|rule| rule.bucket_id == id);
+        let known = before.map(|rule| Known { rule, revision });
+        let count = state.buckets.len();
+        let setting = throttling::set(rule, reach, &reason, expected, operator(caller), known, count)?;
+        let standing = |rule: &BucketRule| ThrottleStanding { rule: rule.clone(), revision };
+        let rule = match (setting, before) {
+            (Setting::Set(rule), _) => rule,
+            (Setting::Unchanged, Some(same)) => {
+                let (before, after) = (Some(standing(same)), standing(same));
+                return Ok(Decided::Nothing(Forecast { before, after, unchanged: true }));
+            }
+            (Setting::Unchanged, None) => return Err(ThrottleDenial::NoSuchThrottle(id.to_string()).into()),
+        };
+        let forecast = Forecast { before: before.map(standing), after: standing(&rule), unchanged: false };
+        let draft = Draft {
+            tenant_id: rule.tenant_id.clone(),
+            kind: AuditKind::ThrottleSet,
+            subject: Subject::throttle(&id),
+            body: AuditBody { reason, before: before.and_then(recorded), after: recorded(&rule), details: None },
+            effect: Effect::Change(GovernanceChange::ThrottleSet(rule)),
+        };
+        Ok(Decided::Act(Box::new(draft), forecast))
     }
 
     /// Removes a rule: from then on it slows nothing, and whoever waited for it alone goes on. Answers it as it was.
@@ -76,22 +95,41 @@ impl NodeHandle {
         reason: &str,
         expected: Expected,
     ) -> Result<ThrottleStanding, ApiError> {
-        let (rule, done) = self
-            .act(caller, move |state| async move {
-                let rule = seen(caller, id, &state)?.clone();
-                let known = Known { rule: &rule, revision: self.throttle_revision(id).await? };
-                throttling::remove(reason, expected, operator(caller), known)?;
-                let draft = Draft {
-                    tenant_id: rule.tenant_id.clone(),
-                    kind: AuditKind::ThrottleRemoved,
-                    subject: Subject::throttle(id),
-                    body: AuditBody { reason: reason.to_owned(), before: recorded(&rule), after: None, details: None },
-                    effect: Effect::Change(GovernanceChange::ThrottleRemoved { bucket_id: id.clone() }),
-                };
-                Ok(Decided::Act(Box::new(draft), rule))
-            })
-            .await?;
-        Ok(ThrottleStanding { rule, revision: done.map_or(0, |done| done.event.seq) })
+        let (standing, done) =
+            self.act(caller, move |state| self.decide_remove(caller, id, reason, expected, state)).await?;
+        Ok(ThrottleStanding { revision: done.map_or(0, |done| done.event.seq), ..standing })
+    }
+
+    /// What `remove_throttle` would take away, decided by the same rule on what is in force now. Nothing is written.
+    pub async fn would_remove_throttle(
+        &self,
+        caller: &Caller,
+        id: &BucketId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<ThrottleStanding, ApiError> {
+        Ok(self.decide_remove(caller, id, reason, expected, self.state_now().await).await?.answer())
+    }
+
+    async fn decide_remove(
+        &self,
+        caller: &Caller,
+        id: &BucketId,
+        reason: &str,
+        expected: Expected,
+        state: Arc<GovernanceState>,
+    ) -> Result<Decided<ThrottleStanding>, ApiError> {
+        let rule = seen(caller, id, &state)?.clone();
+        let revision = self.throttle_revision(id).await?;
+        throttling::remove(reason, expected, operator(caller), Known { rule: &rule, revision })?;
+        let draft = Draft {
+            tenant_id: rule.tenant_id.clone(),
+            kind: AuditKind::ThrottleRemoved,
+            subject: Subject::throttle(id),
+            body: AuditBody { reason: reason.to_owned(), before: recorded(&rule), after: None, details: None },
+            effect: Effect::Change(GovernanceChange::ThrottleRemoved { bucket_id: id.clone() }),
+        };
+        Ok(Decided::Act(Box::new(draft), ThrottleStanding { rule, revision }))
     }
 
     /// One rule.

@@ -1,11 +1,12 @@
 //! Managing webhooks, and looking at what became of their deliveries.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject};
 use signalbox_domain::governance::budgeting::Expected;
-use signalbox_domain::governance::change::GovernanceChange;
+use signalbox_domain::governance::change::{GovernanceChange, GovernanceState};
 use signalbox_domain::ids::{NodeIncarnation, SecretId, TenantId, WebhookId};
 use signalbox_domain::time::UnixMs;
 use signalbox_domain::webhook::{self, Answer, PutWebhook, Putting, Webhook, WebhookDenial, ping, ping_id};
@@ -15,7 +16,7 @@ use signalbox_ports::secrets::SecretValue;
 use signalbox_ports::webhooks::{Again, Courier, Deliveries, Delivery, Parcel};
 
 use super::NodeHandle;
-use super::governing::{Decided, Draft, check_operator, operator, recorded};
+use super::governing::{Decided, Draft, Forecast, check_operator, operator, recorded};
 use crate::api::{ApiError, Caller};
 
 /// A webhook and its revision.
@@ -42,24 +43,43 @@ impl NodeHandle {
     /// Creates a webhook or changes it; true if nothing had to be changed.
     pub async fn put_webhook(&self, caller: &Caller, wish: PutWebhook) -> Result<(WebhookStanding, bool), ApiError> {
         let wish = &wish;
+        let (forecast, _) = self.act(caller, move |state| self.decide_put_webhook(caller, wish, state)).await?;
+        Ok((self.webhook(caller, &wish.webhook_id).await?, forecast.unchanged))
+    }
+
+    /// What `put_webhook` would change, decided by the same rule on what is in force now. Nothing is written, and nothing is
+    /// sent.
+    pub async fn would_put_webhook(
+        &self,
+        caller: &Caller,
+        wish: PutWebhook,
+    ) -> Result<Forecast<WebhookStanding>, ApiError> {
+        Ok(self.decide_put_webhook(caller, &wish, self.state_now().await).await?.answer())
+    }
+
+    async fn decide_put_webhook(
+        &self,
+        caller: &Caller,
+        wish: &PutWebhook,
+        state: Arc<GovernanceState>,
+    ) -> Result<Decided<Forecast<WebhookStanding>>, ApiError> {
         let id = &wish.webhook_id;
-        let (unchanged, _) = self
-            .act(caller, move |state| async move {
-                let revision = self.webhook_revision(id).await?;
-                let exempt = &self.inner.config.webhook_exempt;
-                let webhook = match webhook::put(wish.clone(), operator(caller), &state, revision, exempt)? {
-                    Putting::Unchanged(_) => return Ok(Decided::Nothing(true)),
-                    Putting::Put(webhook) => webhook,
-                };
-                self.signing_keys(webhook.tenant_id.as_ref(), &webhook.secret_ids)
-                    .await
-                    .map_err(WebhookDenial::Secret)?;
-                let before = state.webhooks.iter().find(|known| known.webhook_id == *id);
-                let draft = draft(AuditKind::WebhookPut, Fate::Put { before, after: &webhook }, &wish.reason);
-                Ok(Decided::Act(Box::new(draft), false))
-            })
-            .await?;
-        Ok((self.webhook(caller, id).await?, unchanged))
+        let revision = self.webhook_revision(id).await?;
+        let standing = |webhook: &Webhook| WebhookStanding { webhook: webhook.clone(), revision };
+        let exempt = &self.inner.config.webhook_exempt;
+        let webhook = match webhook::put(wish.clone(), operator(caller), &state, revision, exempt)? {
+            Putting::Unchanged(same) => {
+                let (before, after) = (Some(standing(&same)), standing(&same));
+                return Ok(Decided::Nothing(Forecast { before, after, unchanged: true }));
+            }
+            Putting::Put(webhook) => webhook,
+        };
+        let keys = self.signing_keys(webhook.tenant_id.as_ref(), &webhook.secret_ids).await;
+        keys.map_err(WebhookDenial::Secret)?;
+        let before = state.webhooks.iter().find(|known| known.webhook_id == *id);
+        let draft = draft(AuditKind::WebhookPut, Fate::Put { before, after: &webhook }, &wish.reason);
+        let forecast = Forecast { before: before.map(standing), after: standing(&webhook), unchanged: false };
+        Ok(Decided::Act(Box::new(draft), forecast))
     }
 
     /// Removes a webhook, and its deliveries with it. Answers it as it was.
@@ -70,15 +90,34 @@ impl NodeHandle {
         reason: &str,
         expected: Expected,
     ) -> Result<Webhook, ApiError> {
-        let (webhook, _) = self
-            .act(caller, move |state| async move {
-                let revision = self.webhook_revision(id).await?;
-                let webhook = webhook::remove(id, reason, expected, operator(caller), &state, revision)?;
-                let draft = draft(AuditKind::WebhookRemoved, Fate::Removed(&webhook), reason);
-                Ok(Decided::Act(Box::new(draft), webhook))
-            })
-            .await?;
+        let (webhook, _) =
+            self.act(caller, move |state| self.decide_remove_webhook(caller, id, reason, expected, state)).await?;
         Ok(webhook)
+    }
+
+    /// What `remove_webhook` would take away, decided by the same rule on what is in force now. Nothing is written.
+    pub async fn would_remove_webhook(
+        &self,
+        caller: &Caller,
+        id: &WebhookId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<Webhook, ApiError> {
+        Ok(self.decide_remove_webhook(caller, id, reason, expected, self.state_now().await).await?.answer())
+    }
+
+    async fn decide_remove_webhook(
+        &self,
+        caller: &Caller,
+        id: &WebhookId,
+        reason: &str,
+        expected: Expected,
+        state: Arc<GovernanceState>,
+    ) -> Result<Decided<Webhook>, ApiError> {
+        let revision = self.webhook_revision(id).await?;
+        let webhook = webhook::remove(id, reason, expected, operator(caller), &state, revision)?;
+        let draft = draft(AuditKind::WebhookRemoved, Fate::Removed(&webhook), reason);
+        Ok(Decided::Act(Box::new(draft), webhook))
     }
 
     /// One webhook.

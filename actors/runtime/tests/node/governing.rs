@@ -1,7 +1,7 @@
 //! Managing switches and budgets on a node that works.
 
 use serde_json::{Value, json};
-use signalbox_domain::governance::audit::verify_audit;
+use signalbox_domain::governance::audit::{AuditBody, AuditKind, Subject, verify_audit};
 use signalbox_domain::governance::budget::{Budget, BudgetVerdict};
 use signalbox_domain::governance::budgeting::Expected;
 use signalbox_domain::governance::kill_switch::SwitchScope;
@@ -12,7 +12,8 @@ use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::append::pending_of;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::time::UnixMs;
-use signalbox_ports::acts::{Acts as _, AuditFilter};
+use signalbox_ports::acts::{Act, Acted, Acts as _, AuditFilter, Effect};
+use signalbox_ports::governance::Governance as _;
 use signalbox_ports::memory::FakeTools;
 use signalbox_runtime::{ApiError, Caller, PutBudget};
 use std::time::Duration;
@@ -214,6 +215,68 @@ async fn a_top_up_lets_the_runs_go_on_that_a_budget_held() {
     assert_eq!(spent.reserved, Micros::ZERO);
     assert_eq!(spent.consumed, world.get(run).await.cost_ledger.total_cost_units);
     assert_eq!(sound(&world).await, 2);
+}
+
+/// A top-up as a node leaves it that dies before it has told anybody.
+async fn topped_up_and_gone(world: &World, limit: i64) {
+    let head = world.store.audit_head().await.unwrap();
+    let budget = world.store.budgets().await.unwrap().remove(0).budget;
+    let budget = Budget { limit: Micros::units(limit), ..budget };
+    let act = Act {
+        expected_seq: head.seq,
+        expected_epoch: world.store.epoch().await.unwrap().1,
+        tenant_id: budget.tenant_id.clone(),
+        actor: ada().actor,
+        kind: AuditKind::BudgetToppedUp,
+        subject: Subject::budget(&budget.budget_id),
+        body: AuditBody {
+            reason: "more".to_owned(),
+            after: Some(serde_json::to_value(&budget).unwrap()),
+            ..AuditBody::default()
+        },
+        effect: Effect::PutBudget(budget),
+    };
+    assert!(matches!(world.store.act(act).await.unwrap(), Acted::Done(_)));
+}
+
+fn cost(limit: i64) -> PutBudget {
+    wish(json!({ "budgetId": "b", "scope": "tenant", "scopeKey": "acme", "category": "cost-units", "limit": limit,
+        "onExceeded": "pause" }))
+}
+
+async fn resumes(world: &World, run: RunId) -> usize {
+    world.kinds(run).await.iter().filter(|kind| *kind == "control-applied").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_dies_between_a_top_up_and_its_resumes_leaves_no_run_held() {
+    let mut world = World::new().await;
+    world.node.put_budget(&ada(), cost(1)).await.unwrap();
+    let run = world.submit(chain("memory.read", 6)).await;
+    paused(&world, run).await;
+    topped_up_and_gone(&world, 100).await;
+    world.crash().await;
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
+    assert_eq!(resumes(&world, run).await, 2, "held once and told once");
+    world.verify(run).await;
+    sound(&world).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lives_follows_up_the_top_up_of_one_that_died_and_tells_each_run_once() {
+    let world = World::new().await;
+    world.node.put_budget(&ada(), cost(1)).await.unwrap();
+    let run = world.submit(chain("memory.read", 6)).await;
+    paused(&world, run).await;
+    // Not enough for all of it: the run goes on, is held again, and is not told the same top-up again.
+    topped_up_and_gone(&world, 2).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let held = world.get(run).await;
+    assert_eq!(held.status, RunStatus::Paused);
+    assert_eq!(resumes(&world, run).await, 3, "held, told, held");
+    topped_up_and_gone(&world, 100).await;
+    assert_eq!(world.until_closed(run).await.status, RunStatus::Completed);
+    world.verify(run).await;
 }
 
 #[tokio::test(start_paused = true)]

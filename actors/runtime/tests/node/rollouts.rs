@@ -15,7 +15,7 @@ use signalbox_domain::governance::change::GovernanceChange;
 use signalbox_domain::identity::Role;
 use signalbox_domain::ids::{AgentId, BudgetId, GoldSetId, RolloutId, RunId};
 use signalbox_domain::quantity::{BudgetCategory, Micros};
-use signalbox_domain::registry::{AgentLifecycle, AgentRegistry, TenantScope};
+use signalbox_domain::registry::{AgentCostClass, AgentLifecycle, AgentRegistry, TenantScope};
 use signalbox_domain::run::envelope::RunEnvelope;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_ports::acts::{Acts as _, AuditFilter};
@@ -64,11 +64,17 @@ fn shadow() -> StartRollout {
 
 /// A world in which the agent has a second version, which is a challenger.
 async fn world() -> World {
+    world_with(AgentCostClass::Large).await
+}
+
+/// The same, and a run of the challenger may cost so much.
+async fn world_with(class: AgentCostClass) -> World {
     let world = World::new().await;
     let shipped = AgentRegistry::default();
     let mut entry = (*shipped.versions(&TenantScope::Platform, &agent())[0]).clone();
     entry.agent_semver = "1.1.0".to_owned();
     entry.lifecycle = AgentLifecycle::Challenger;
+    entry.cost_class = class;
     world.change(GovernanceChange::AgentPublished(Box::new(entry))).await;
     world
 }
@@ -138,6 +144,24 @@ async fn a_canary_gives_each_user_one_version_and_counts_each_finished_run_once(
     world.crash().await;
     assert_eq!(counted(&world).await, expected, "also on another node");
     assert_eq!(world.node.rollouts(&ada()).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_the_challenger_may_not_cost_is_left_to_the_champion_and_not_compared() {
+    for mode in [canary(500_000), shadow()] {
+        let world = world_with(AgentCostClass::Micro).await;
+        world.node.start_rollout(&ada(), mode).await.unwrap();
+        let body = |length| json!({ "rootAgentId": agent(), "plan": chain("memory.read", length) });
+        let dear = submission(&body(40));
+        assert!(world.node.preflight(&ada(), dear).await.unwrap().estimate > AgentCostClass::Micro.bound());
+        for number in 0..6 {
+            let run = world.submit_as(&user(number), body(40)).await.unwrap();
+            assert_eq!(world.get(run).await.routing, None);
+            assert_eq!(world.get(run).await.root_agent_semver, "1.0.0");
+        }
+        let cheap = world.submit_as(&user(0), body(1)).await.unwrap();
+        assert!(world.get(cheap).await.routing.is_some(), "what both may cost is compared");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,9 +43,6 @@ pub(crate) enum GrantsCommand {
         /// How it is done.
         #[command(flatten)]
         how: HowArgs,
-        /// Only say what would be taken away; nothing is changed.
-        #[arg(long)]
-        dry_run: bool,
     },
     /// Lists the grants that are live.
     #[command(after_help = "Example:
@@ -69,6 +66,9 @@ pub(crate) struct HowArgs {
     /// The revision you have seen: refused if somebody has changed it since.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     expected_revision: Option<u64>,
+    /// Only say what would change, as the server decides it; nothing is changed.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// `grants issue`.
@@ -126,6 +126,9 @@ pub(crate) struct IssueArgs {
     /// Why; kept in the audit journal.
     #[arg(long, value_name = "TEXT")]
     reason: String,
+    /// Only say what would change, as the server decides it; nothing is changed.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// `grants list`.
@@ -156,8 +159,7 @@ pub(crate) async fn run(client: Governance, command: GrantsCommand, out: &mut Ou
     match command {
         GrantsCommand::Issue(args) => issue(client, *args, out).await,
         GrantsCommand::Renew { id, lasts, new_id, how } => renew(client, id, lasts, new_id, how, out).await,
-        GrantsCommand::Revoke { id, dry_run: true, .. } => would_revoke(client, id, out).await,
-        GrantsCommand::Revoke { id, how, dry_run: false } => revoke(client, id, how, out).await,
+        GrantsCommand::Revoke { id, how } => revoke(client, id, how, out).await,
         GrantsCommand::List(args) => list(client, args, out).await,
         GrantsCommand::Show { id } => show(client, id, out).await,
     }
@@ -169,12 +171,20 @@ async fn issue(mut client: Governance, args: IssueArgs, out: &mut Out) -> Result
         tenant_id: args.tenant.unwrap_or_default(),
         rationale: args.reason,
         expiry: args.lasts.map(v1::issue_grant_request::Expiry::ExpiresAfterSeconds),
+        dry_run: args.dry_run,
     };
     let answer = client.issue_grant(timed(request)).await?.into_inner();
-    issued(&answer.grant.unwrap_or_default(), answer.replayed, out)
+    issued(&answer.grant.unwrap_or_default(), answer.replayed, args.dry_run, out)
 }
 
-fn issued(grant: &v1::Grant, replayed: bool, out: &mut Out) -> Result<(), Failure> {
+fn issued(grant: &v1::Grant, replayed: bool, dry_run: bool, out: &mut Out) -> Result<(), Failure> {
+    if dry_run && out.is_json() {
+        return out.json(&json!({ "dryRun": true, "grant": view(grant)?, "replayed": replayed }));
+    }
+    if dry_run {
+        let would = if replayed { "is issued already" } else { "would be issued" };
+        return out.line(&format!("{} {would}: {}. Nothing was done", grant.grant_id, what(&whole(grant)?)));
+    }
     if out.is_json() {
         return out.json(&json!({ "grant": view(grant)?, "replayed": replayed }));
     }
@@ -240,9 +250,10 @@ async fn renew(
         rationale: how.reason,
         expiry: lasts.map(v1::renew_grant_request::Expiry::ExpiresAfterSeconds),
         expected_revision: how.expected_revision.unwrap_or_default(),
+        dry_run: how.dry_run,
     };
     let answer = client.renew_grant(timed(request)).await?.into_inner();
-    issued(&answer.grant.unwrap_or_default(), answer.replayed, out)
+    issued(&answer.grant.unwrap_or_default(), answer.replayed, how.dry_run, out)
 }
 
 async fn revoke(mut client: Governance, id: String, how: HowArgs, out: &mut Out) -> Result<(), Failure> {
@@ -250,9 +261,13 @@ async fn revoke(mut client: Governance, id: String, how: HowArgs, out: &mut Out)
         grant_id: id,
         reason: how.reason,
         expected_revision: how.expected_revision.unwrap_or_default(),
+        dry_run: how.dry_run,
     };
     let answer = client.revoke_grant(timed(request)).await?.into_inner();
     let grant = answer.grant.unwrap_or_default();
+    if how.dry_run {
+        return would_revoke(&grant, &answer.revoked_grant_ids, out);
+    }
     let applied_ms = answer.applied_after_micros as f64 / 1_000.0;
     if out.is_json() {
         return out.json(&json!({
@@ -275,13 +290,11 @@ async fn revoke(mut client: Governance, id: String, how: HowArgs, out: &mut Out)
 }
 
 /// What revoking would take away.
-async fn would_revoke(mut client: Governance, id: String, out: &mut Out) -> Result<(), Failure> {
-    let answer = client.get_grant(timed(v1::GetGrantRequest { grant_id: id })).await?.into_inner();
-    let grant = answer.grant.unwrap_or_default();
+fn would_revoke(grant: &v1::Grant, with: &[String], out: &mut Out) -> Result<(), Failure> {
     if out.is_json() {
-        return out.json(&json!({ "dryRun": true, "grant": view(&grant)? }));
+        return out.json(&json!({ "dryRun": true, "grant": view(grant)?, "revokedGrantIds": with }));
     }
-    let what = what(&whole(&grant)?);
+    let what = what(&whole(grant)?);
     out.line(&format!("{} is {}; would take away: {what}. Nothing was done", grant.grant_id, grant.state))
 }
 

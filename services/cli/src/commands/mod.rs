@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod demo;
 mod doctor;
+mod drill;
 mod executors;
 mod explain;
 mod export;
@@ -46,6 +47,7 @@ pub(crate) use completion::CompletionArgs;
 pub(crate) use config::ConfigCommand;
 pub(crate) use demo::DemoArgs;
 pub(crate) use doctor::DoctorArgs;
+pub(crate) use drill::DrillCommand;
 pub(crate) use executors::ExecutorsCommand;
 pub(crate) use explain::ExplainArgs;
 pub(crate) use gold_sets::GoldSetsCommand;
@@ -106,6 +108,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Keys(command) => keys::run(server.identities().await?, command, out).await,
         Command::Whoami => keys::who_am_i(server.identities().await?, out).await,
         Command::Approvals(command) => approvals::run(server.open().await?, command, out).await,
+        Command::Drill(command) => drill::run(server, command, out).await,
         Command::Switches(command) => switches::run(server.governance().await?, command, out).await,
         Command::Budgets(command) => budgets::run(server.governance().await?, command, out).await,
         Command::Grants(command) => grants::run(server.governance().await?, command, out).await,

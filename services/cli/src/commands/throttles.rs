@@ -38,9 +38,6 @@ pub(crate) enum ThrottlesCommand {
         /// How it is done.
         #[command(flatten)]
         how: HowArgs,
-        /// Only say what would no longer be slowed; nothing is changed.
-        #[arg(long)]
-        dry_run: bool,
     },
 }
 
@@ -53,6 +50,9 @@ pub(crate) struct HowArgs {
     /// The revision you have seen: refused if somebody has changed it since.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     expected_revision: Option<u64>,
+    /// Only say what would change, as the server decides it; nothing is changed.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// `throttles set`.
@@ -104,8 +104,7 @@ pub(crate) async fn run(client: Governance, command: ThrottlesCommand, out: &mut
         ThrottlesCommand::Set(args) => set(client, *args, out).await,
         ThrottlesCommand::List => list(client, out).await,
         ThrottlesCommand::Show { id } => show(client, id, out).await,
-        ThrottlesCommand::Remove { id, dry_run: true, .. } => would_remove(client, id, out).await,
-        ThrottlesCommand::Remove { id, how, dry_run: false } => remove(client, id, how, out).await,
+        ThrottlesCommand::Remove { id, how } => remove(client, id, how, out).await,
     }
 }
 
@@ -117,14 +116,32 @@ async fn set(mut client: Governance, args: SetArgs, out: &mut Out) -> Result<(),
         reason: args.how.reason,
         expected_revision: args.how.expected_revision.unwrap_or_default(),
         expects_none: args.create,
+        dry_run: args.how.dry_run,
     };
     let answer = client.set_throttle(timed(request)).await?.into_inner();
     let throttle = answer.throttle.unwrap_or_default();
+    if args.how.dry_run {
+        return would_set(answer.before.as_ref(), &throttle, answer.unchanged, out);
+    }
     if out.is_json() {
         return out.json(&json!({ "throttle": view(&throttle)?, "unchanged": answer.unchanged }));
     }
     let what = if answer.unchanged { "is like that already" } else { "is set" };
     out.line(&format!("{} {what}: {}; revision {}", throttle.bucket_id, in_words(&throttle)?, throttle.revision))
+}
+
+/// What setting it would change.
+fn would_set(before: Option<&v1::Throttle>, after: &v1::Throttle, same: bool, out: &mut Out) -> Result<(), Failure> {
+    if out.is_json() {
+        let before = before.map(view).transpose()?;
+        return out.json(&json!({ "dryRun": true, "before": before, "after": view(after)?, "unchanged": same }));
+    }
+    let (id, would) = (&after.bucket_id, in_words(after)?);
+    match before {
+        Some(_) if same => out.line(&format!("{id} is like that already: {would}. Nothing was done")),
+        Some(before) => out.line(&format!("{id}: {}; it would be: {would}. Nothing was done", in_words(before)?)),
+        None => out.line(&format!("{id} would be set: {would}. Nothing was done")),
+    }
 }
 
 /// The rule as JSON: from a file, with the id of the command line, or out of the options. What it says is judged by the server,
@@ -208,22 +225,19 @@ async fn remove(mut client: Governance, id: String, how: HowArgs, out: &mut Out)
         bucket_id: id,
         reason: how.reason,
         expected_revision: how.expected_revision.unwrap_or_default(),
+        dry_run: how.dry_run,
     };
     let throttle = client.remove_throttle(timed(request)).await?.into_inner().throttle.unwrap_or_default();
+    if how.dry_run && out.is_json() {
+        return out.json(&json!({ "dryRun": true, "throttle": view(&throttle)? }));
+    }
+    if how.dry_run {
+        return out.line(&format!("would no longer slow {}. Nothing was done", in_words(&throttle)?));
+    }
     if out.is_json() {
         return out.json(&json!({ "throttle": view(&throttle)? }));
     }
     out.line(&format!("{} is removed; it slowed {}", throttle.bucket_id, in_words(&throttle)?))
-}
-
-/// What removing would no longer slow.
-async fn would_remove(mut client: Governance, id: String, out: &mut Out) -> Result<(), Failure> {
-    let answer = client.get_throttle(timed(v1::GetThrottleRequest { bucket_id: id })).await?.into_inner();
-    let throttle = answer.throttle.unwrap_or_default();
-    if out.is_json() {
-        return out.json(&json!({ "dryRun": true, "throttle": view(&throttle)? }));
-    }
-    out.line(&format!("would no longer slow {}. Nothing was done", in_words(&throttle)?))
 }
 
 fn whose(throttle: &v1::Throttle) -> String {

@@ -99,6 +99,9 @@ pub(crate) struct PutArgs {
     /// The revision you have seen: refused if somebody has changed it since.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     expected_revision: Option<u64>,
+    /// Only say what would change, as the server decides it; nothing is changed.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// `webhooks replay`.
@@ -124,9 +127,9 @@ pub(crate) async fn run(client: Webhooks, command: WebhooksCommand, out: &mut Ou
         WebhooksCommand::Put(args) => put(client, *args, out).await,
         WebhooksCommand::List => list(client, out).await,
         WebhooksCommand::Show { id } => show(client, id, out).await,
-        WebhooksCommand::Remove { id, dry_run: true, .. } => would_remove(client, id, out).await,
-        WebhooksCommand::Remove { id, reason, expected_revision, dry_run: false } => {
-            remove(client, id, reason, expected_revision, out).await
+        WebhooksCommand::Remove { id, reason, expected_revision, dry_run } => {
+            let expected_revision = expected_revision.unwrap_or_default();
+            remove(client, v1::RemoveWebhookRequest { webhook_id: id, reason, expected_revision, dry_run }, out).await
         }
         WebhooksCommand::Test { id } => test(client, id, out).await,
         WebhooksCommand::Deliveries { id, limit } => deliveries(client, id, limit, out).await,
@@ -146,9 +149,13 @@ async fn put(mut client: Webhooks, args: PutArgs, out: &mut Out) -> Result<(), F
         reason: args.reason,
         expected_revision: args.expected_revision.unwrap_or_default(),
         expects_none: args.create,
+        dry_run: args.dry_run,
     };
     let answer = client.put_webhook(timed(request)).await?.into_inner();
     let webhook = answer.webhook.unwrap_or_default();
+    if args.dry_run {
+        return would_put(answer.before.as_ref(), &webhook, answer.unchanged, out);
+    }
     if out.is_json() {
         return out.json(&json!({ "webhook": view(&webhook), "unchanged": answer.unchanged }));
     }
@@ -201,31 +208,35 @@ async fn show(mut client: Webhooks, id: String, out: &mut Out) -> Result<(), Fai
     ])
 }
 
-async fn remove(
-    mut client: Webhooks,
-    id: String,
-    reason: String,
-    expected_revision: Option<u64>,
-    out: &mut Out,
-) -> Result<(), Failure> {
-    let expected_revision = expected_revision.unwrap_or_default();
-    let request = v1::RemoveWebhookRequest { webhook_id: id, reason, expected_revision };
+/// What putting it would change.
+fn would_put(before: Option<&v1::Webhook>, after: &v1::Webhook, same: bool, out: &mut Out) -> Result<(), Failure> {
+    if out.is_json() {
+        let before = before.map(view);
+        return out.json(&json!({ "dryRun": true, "before": before, "after": view(after), "unchanged": same }));
+    }
+    let would = match before {
+        Some(_) if same => "is like that already",
+        Some(_) => "would be changed",
+        None => "would be put",
+    };
+    let told = format!("{} is told of {}", after.url, after.event_types.join(", "));
+    out.line(&format!("{} {would}: {told}. Nothing was done", after.webhook_id))
+}
+
+async fn remove(mut client: Webhooks, request: v1::RemoveWebhookRequest, out: &mut Out) -> Result<(), Failure> {
+    let dry_run = request.dry_run;
     let webhook = client.remove_webhook(timed(request)).await?.into_inner().webhook.unwrap_or_default();
+    if out.is_json() && dry_run {
+        return out.json(&json!({ "dryRun": true, "webhook": view(&webhook) }));
+    }
     if out.is_json() {
         return out.json(&json!({ "webhook": view(&webhook) }));
     }
-    out.line(&format!("{} is removed; {} is told nothing more", webhook.webhook_id, webhook.url))
-}
-
-/// What removing would take away.
-async fn would_remove(mut client: Webhooks, id: String, out: &mut Out) -> Result<(), Failure> {
-    let answer = client.get_webhook(timed(v1::GetWebhookRequest { webhook_id: id })).await?.into_inner();
-    let webhook = answer.webhook.unwrap_or_default();
-    if out.is_json() {
-        return out.json(&json!({ "dryRun": true, "webhook": view(&webhook) }));
+    if dry_run {
+        let events = webhook.event_types.join(", ");
+        return out.line(&format!("{} would no longer be told of {events}. Nothing was done", webhook.url));
     }
-    let events = webhook.event_types.join(", ");
-    out.line(&format!("{} would no longer be told of {events}. Nothing was done", webhook.url))
+    out.line(&format!("{} is removed; {} is told nothing more", webhook.webhook_id, webhook.url))
 }
 
 async fn test(mut client: Webhooks, id: String, out: &mut Out) -> Result<(), Failure> {

@@ -19,11 +19,18 @@
 mod diff;
 mod read;
 
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use signalbox_domain::catalog::version::precedence;
 
 pub(crate) use diff::differences;
 pub(crate) use read::{read, yaml};
+
+/// The field that tells the versions of an agent apart.
+pub(crate) const VERSION_FIELD: &str = "agentSemver";
 
 /// What a document is about, in the order in which they are applied: what tightens comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,6 +46,12 @@ pub(crate) enum Kind {
     Grant,
     /// What operators' own systems are told.
     Webhook,
+    /// An executor of tools that is registered at run time.
+    Executor,
+    /// One version of an agent.
+    Agent,
+    /// Two versions of an agent that are tried against each other.
+    Rollout,
 }
 
 impl Kind {
@@ -50,6 +63,9 @@ impl Kind {
             Self::Budget => "budget",
             Self::Grant => "grant",
             Self::Webhook => "webhook",
+            Self::Executor => "executor",
+            Self::Agent => "agent",
+            Self::Rollout => "rollout",
         }
     }
 
@@ -61,6 +77,9 @@ impl Kind {
             Self::Budget => "budgetId",
             Self::Grant => "grantId",
             Self::Webhook => "webhookId",
+            Self::Executor => "executorId",
+            Self::Agent => "agentId",
+            Self::Rollout => "rolloutId",
         }
     }
 }
@@ -88,8 +107,30 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// The id of what it is about.
-    pub(crate) fn id(&self) -> &str {
+    /// The id of what it is about; of a version of an agent `agentId@semver`. Empty if it says none.
+    pub(crate) fn id(&self) -> Cow<'_, str> {
+        let id = self.text(self.kind.id_field());
+        match (self.kind, self.text(VERSION_FIELD)) {
+            (Kind::Agent, version) if !id.is_empty() && !version.is_empty() => Cow::Owned(format!("{id}@{version}")),
+            (Kind::Agent, _) => Cow::Borrowed(""),
+            (..) => Cow::Borrowed(id),
+        }
+    }
+
+    /// Whose agent it is about, as the entry says it: two tenants may have agents of one id.
+    pub(crate) fn of_tenant(&self) -> &str {
+        let scope = self.spec.get("tenantScope").filter(|_| self.kind == Kind::Agent);
+        scope.and_then(|scope| scope.get("tenantId")?.as_str()).unwrap_or_default()
+    }
+
+    /// Which of two is applied first: what tightens, and of the versions of an agent the older.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        let named = |document: &Self| (document.kind, document.of_tenant().to_owned(), document.name().to_owned());
+        let versions = || precedence(self.text(VERSION_FIELD), other.text(VERSION_FIELD));
+        named(self).cmp(&named(other)).then_with(versions).then_with(|| self.id().cmp(&other.id()))
+    }
+
+    fn name(&self) -> &str {
         self.text(self.kind.id_field())
     }
 

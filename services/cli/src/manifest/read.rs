@@ -1,5 +1,6 @@
 //! Reading documents from a file, a folder or standard input. Everything is read and checked before anything is done.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use signalbox_domain::json::{JsonError, Limits, parse_strict};
 use signalbox_domain::redact::redact_text;
 
-use super::{Document, Kind};
+use super::{Document, Kind, VERSION_FIELD};
 use crate::failure::Failure;
 
 /// Largest file.
@@ -54,7 +55,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Document>, Failure> {
         }
         return Err(Failure::usage("manifest-invalid", problems.join("\n  ")).next("nothing was done; put them right"));
     }
-    documents.sort_by(|a, b| (a.kind, a.id()).cmp(&(b.kind, b.id())));
+    documents.sort_by(Document::order);
     Ok(documents)
 }
 
@@ -127,11 +128,18 @@ pub(crate) fn yaml(text: &str) -> Result<Vec<Value>, String> {
 fn document(value: Value, origin: &str) -> Result<Document, String> {
     let document: Document = serde_json::from_value(value).map_err(|error| error.to_string())?;
     if document.id().is_empty() {
-        return Err(format!(
-            "spec.{} is missing: it says which {} this is",
-            document.kind.id_field(),
-            document.kind.as_str()
-        ));
+        let field = match document.text(document.kind.id_field()) {
+            "" => document.kind.id_field(),
+            _ => VERSION_FIELD,
+        };
+        return Err(format!("spec.{field} is missing: it says which {} this is", document.kind.as_str()));
+    }
+    let says_whose = document.platform_wide || document.tenant.is_some();
+    if says_whose && matches!(document.kind, Kind::Agent | Kind::Executor) {
+        return Err(match document.kind {
+            Kind::Agent => "whose agent it is stands in `spec.tenantScope`".to_owned(),
+            _ => "an executor serves every tenant; it is nobody's".to_owned(),
+        });
     }
     if document.platform_wide && document.tenant.is_some() {
         return Err("either `tenant` or `platformWide`, not both".to_owned());
@@ -144,13 +152,13 @@ fn document(value: Value, origin: &str) -> Result<Document, String> {
 
 /// Two documents about one thing would undo each other.
 fn twice(documents: &[Document]) -> Vec<String> {
-    let mut first: BTreeMap<(Kind, &str), &str> = BTreeMap::new();
+    let mut first: BTreeMap<(Kind, &str, Cow<'_, str>), &str> = BTreeMap::new();
     let mut problems = Vec::new();
     for document in documents {
-        match first.get(&(document.kind, document.id())) {
+        match first.get(&(document.kind, document.of_tenant(), document.id())) {
             Some(other) => problems.push(format!("{}: {} stands in {other} too", document.origin, document.title())),
             None => {
-                first.insert((document.kind, document.id()), &document.origin);
+                first.insert((document.kind, document.of_tenant(), document.id()), &document.origin);
             }
         }
     }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Said, Server, put, run};
 
-const WRITER: &str = r#"
+pub(crate) const WRITER: &str = r#"
 agentId: acme.writer
 agentSemver: 1.0.0
 title: Writer
@@ -41,7 +41,7 @@ visibility: [tenant, creator, customer]
 disclosureRequirements: [ai-generated]
 "#;
 
-fn file(server_data: &TempDir, name: &str, text: &str) -> String {
+pub(crate) fn file(server_data: &TempDir, name: &str, text: &str) -> String {
     put(server_data.path(), name, text);
     server_data.path().join(name).to_str().unwrap().to_owned()
 }
@@ -81,6 +81,8 @@ fn an_agent_that_is_registered_can_be_submitted_at_once_and_survives_a_restart()
         (Some("completed"), Some("1.0.0"))
     );
     assert_eq!(shown["envelope"]["agents"]["acme.writer"]["family"], "editing");
+    let of_family = server.json("runs list --family editing").json();
+    assert_eq!(of_family["runs"].as_array().unwrap().len(), 1, "the family's filter knows it: {of_family}");
     // Its family may use it, and it does not declare it.
     let refused = until_closed(&server, &server.submit(&calls("acme.writer", "sophia.fact_check"), ""));
     assert_eq!(refused["envelope"]["end"]["code"], "agent_tools_not_configured");
@@ -98,6 +100,23 @@ fn an_agent_that_is_registered_can_be_submitted_at_once_and_survives_a_restart()
     assert_eq!(ids, ["acme.writer", "ref.editing"]);
     let acts = server.json("audit list").json();
     assert!(acts.to_string().contains("agent-registered"), "{acts}");
+}
+
+#[test]
+fn a_configuration_file_may_name_agents_that_are_registered_later() {
+    let files = TempDir::new().unwrap();
+    let writer = file(&files, "writer.yaml", WRITER);
+    let config = file(
+        &files,
+        "box.toml",
+        "[[invocations]]\ntenantId = \"default\"\nagents = [{ agentId = \"acme.writer\", lifecycle = \"retired\" }]\n\
+         [[secrets]]\nsecretId = \"mail\"\ntenantId = \"default\"\nagentIds = [\"acme.writer\"]\n\
+         toolIds = [\"notify.send\"]\nfrom = { env = \"FAKE_MAIL\" }\n",
+    );
+    let server = Server::over(TempDir::new().unwrap(), &["--config", &config]);
+    assert_eq!(act(&server, &format!("agents register {writer}")).exit, 0);
+    let refused = server.submit(&calls("acme.writer", "memory.read"), "");
+    assert!(refused.code() == "preflight-failed" && refused.err.contains("retired"), "{refused:?}");
 }
 
 #[test]
@@ -167,7 +186,7 @@ impl Tool for Calendar {
 }
 
 /// An executor in this process. It lives as long as the test.
-fn executor(recovery: Recovery) -> SocketAddr {
+pub(crate) fn executor(recovery: Recovery) -> SocketAddr {
     let (told, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

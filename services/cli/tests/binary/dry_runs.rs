@@ -56,6 +56,16 @@ fn a_dry_run_is_refused_as_the_act_would_be() {
         "budgets retire daily --reason x --expected-revision 99".to_owned(),
         "switches arm --scope tool --target web.fetchh --reason x --id a".to_owned(),
         "switches disarm none --reason x".to_owned(),
+        "throttles set slow --capacity 0 --refill 1 --reason x".to_owned(),
+        "throttles set slow --tool no.such --capacity 1 --refill 1 --per weather --reason x".to_owned(),
+        "throttles remove none --reason x".to_owned(),
+        "grants issue --tool web.fetch --scope per-tenant --for 1h --max-calls -1 --reason x --id g".to_owned(),
+        "grants issue --tool no.such --scope per-tenant --for 1h --reason x --id g".to_owned(),
+        "grants renew none --for 1h --reason x".to_owned(),
+        "grants revoke none --reason x".to_owned(),
+        "webhooks put pager --url https://hooks.example/ --event run.failed --secret none --reason x".to_owned(),
+        "webhooks put pager --url http://hooks.example/ --event run.failed --secret none --reason x".to_owned(),
+        "webhooks remove none --reason x".to_owned(),
     ] {
         let would = server.json(&format!("{act} --dry-run"));
         // A tenant that is not the caller's is the platform operator's to name, so that one act is done in earnest.
@@ -65,6 +75,39 @@ fn a_dry_run_is_refused_as_the_act_would_be() {
             assert_eq!(would.code(), did.code(), "{act}");
         }
     }
+}
+
+#[test]
+fn a_throttle_or_grant_that_would_be_set_or_taken_away_is_shown_and_nothing_is_written() {
+    let server = Server::start();
+    const SET: &str = "throttles set slow --refill 1 --reason x";
+    let new = server.json(&format!("{SET} --capacity 5 --dry-run")).json();
+    assert_eq!(
+        (&new["dryRun"], &new["before"], &new["after"]["throttle"]["capacity"]),
+        (&json!(true), &Value::Null, &json!(5))
+    );
+    assert_eq!(server.json("throttles list").json()["throttles"], json!([]));
+    assert_eq!(server.json(&format!("{SET} --capacity 5")).exit, 0);
+    let changed = server.json(&format!("{SET} --capacity 9 --dry-run")).json();
+    let capacities = (&changed["before"]["throttle"]["capacity"], &changed["after"]["throttle"]["capacity"]);
+    assert_eq!(capacities, (&json!(5), &json!(9)));
+    assert_eq!(server.json(&format!("{SET} --capacity 5 --dry-run")).json()["unchanged"], true);
+    let gone = server.json("throttles remove slow --reason x --dry-run").json();
+    assert_eq!(gone["throttle"]["throttle"]["capacity"], 5, "{gone}");
+    assert_eq!(server.json("throttles show slow").json()["throttle"]["capacity"], 5);
+
+    const ISSUE: &str = "grants issue --tool web.fetch --scope per-tenant --for 1h --id press --reason x";
+    let would = server.json(&format!("{ISSUE} --dry-run")).json();
+    assert_eq!((&would["dryRun"], &would["grant"]["grant"]["scopeKey"]), (&json!(true), &json!("default")), "{would}");
+    assert_eq!(server.json("grants show press").code(), "no-such-grant");
+    assert_eq!(server.json(ISSUE).exit, 0);
+    let again = server.json("grants renew press --for 2h --id press-2 --reason x --dry-run").json();
+    assert_eq!(again["grant"]["grant"]["grantId"], "press-2", "{again}");
+    let would = server.json("grants revoke press --reason x --dry-run").json();
+    assert_eq!(would["revokedGrantIds"], json!(["press"]));
+    assert_eq!(server.json("grants show press").json()["state"], "live");
+    assert_eq!(server.json("grants revoke press --expected-revision 99 --reason x --dry-run").code(), "stale-revision");
+    assert_eq!(acts(&server), 2, "one throttle, one grant");
 }
 
 #[test]

@@ -236,10 +236,10 @@ impl Stranger {
             };
             note("GovernanceService.RenewGrant", self.governance.renew_grant(self.ask(renew)).await.err());
             let (grant_id, reason) = (grant_id.clone(), said.to_owned());
-            let revoke = v1::RevokeGrantRequest { grant_id, reason, expected_revision };
+            let revoke = v1::RevokeGrantRequest { grant_id, reason, expected_revision, dry_run: false };
             note("GovernanceService.RevokeGrant", self.governance.revoke_grant(self.ask(revoke)).await.err());
             let (bucket_id, reason) = (ids.throttle.to_owned(), said.to_owned());
-            let remove = v1::RemoveThrottleRequest { bucket_id, reason, expected_revision };
+            let remove = v1::RemoveThrottleRequest { bucket_id, reason, expected_revision, dry_run: false };
             note("GovernanceService.RemoveThrottle", self.governance.remove_throttle(self.ask(remove)).await.err());
         }
         let get = self.ask(v1::GetThrottleRequest { bucket_id: ids.throttle.into() });
@@ -255,7 +255,7 @@ impl Stranger {
         note("WebhookService.ListDeliveries", self.webhooks.list_deliveries(list).await.err());
         for (reason, expected_revision) in [("x", 0), ("", 0), ("x", 7)] {
             let (webhook_id, reason) = (webhook_id.clone(), reason.to_owned());
-            let remove = v1::RemoveWebhookRequest { webhook_id, reason, expected_revision };
+            let remove = v1::RemoveWebhookRequest { webhook_id, reason, expected_revision, dry_run: false };
             note("WebhookService.RemoveWebhook", self.webhooks.remove_webhook(self.ask(remove)).await.err());
         }
         use v1::replay_deliveries_request::What;
@@ -449,6 +449,7 @@ fn i11_a_foreign_id_answers_byte_for_byte_as_one_that_does_not_exist_on_every_ca
             tenant_id: "acme".into(),
             rationale: "x".into(),
             expiry: Some(v1::issue_grant_request::Expiry::ExpiresAfterSeconds(3_600)),
+            dry_run: false,
         };
         root.governance.issue_grant(root.ask(issue)).await.unwrap();
         let rule = json!({"bucketId": "throttle-that-is", "toolId": "memory.read", "capacity": 9, "refillPerSecond": 9});

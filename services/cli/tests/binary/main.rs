@@ -30,6 +30,7 @@ mod receiver;
 mod rehearsing;
 mod rollouts;
 mod rules;
+mod rules_of_agents;
 mod rust_client;
 mod schedules;
 mod secrets;

@@ -312,6 +312,61 @@ fn a_switch_armed_at_one_process_cancels_the_calls_of_three_and_each_says_since_
     assert!(gone.iter().chain(&blackholed).all(|took| *took < Duration::from_secs(5)), "{gone:?} {blackholed:?}");
 }
 
+#[test]
+fn a_kill_drill_over_three_processes_shows_when_each_swept_and_is_kept_as_evidence() {
+    let (database, redis) = (Database::create(), Redis::start());
+    let servers = [0, 1, 2].map(|_| serve(&database, Some(&redis), ""));
+    let others = ["--node", servers[1].addr.as_str(), "--node", servers[2].addr.as_str()];
+    let report = say(&servers[0], &[&["drill", "kill", "--runs", "2", "--rounds", "2"], others.as_slice()].concat());
+    assert_eq!((&report["admittedAfterCommit"], &report["tookHold"]), (&json!(0), &json!(true)), "{report}");
+    assert_eq!((&report["nodesNotSwept"], &report["commitToSweptMs"]["count"]), (&json!(0), &json!(6)), "{report}");
+    assert_eq!(report["runs"], 12, "{report}");
+    assert!(report["commitToSweptMs"]["max"].as_f64().unwrap() < 5_000.0, "{report}");
+    let _ = writeln!(std::io::stdout(), "{report}");
+    let acts = say(&servers[1], &["audit", "list", "--subject", report["evidence"][0].as_str().unwrap()]);
+    assert!(acts.to_string().contains("kill drill, round 1: of"), "{acts}");
+}
+
+/// Each process says how long after the commit of each revocation it held its own calls against it; none may be missed.
+#[test]
+fn a_revocation_reaches_each_of_three_processes_within_five_seconds_with_a_redis_and_without() {
+    const WITH: usize = 50;
+    const WITHOUT: usize = 5;
+    let (database, mut redis) = (Database::create(), Redis::start());
+    let servers = [0, 1, 2].map(|_| serve_watched(&database, &redis));
+    let revoke = |count: usize, name: &str| {
+        for number in 0..count {
+            let id = format!("{name}-{number}");
+            let issue =
+                ["--tool", "web.fetch", "--scope", "per-tenant", "--for", "1h", "--reason", "a test", "--id", &id];
+            say(&servers[number % 3], &[&["grants", "issue"], issue.as_slice()].concat());
+            say(&servers[(number + 1) % 3], &["grants", "revoke", &id, "--reason", "a test"]);
+        }
+    };
+    let heard = |server: &Server| say(server, &["grants", "list"])["revocations"].clone();
+    revoke(WITH, "bus");
+    until("all have heard", || servers.iter().all(|server| heard(server)["applied"] == WITH));
+    let slowest = |server: &Server| Duration::from_millis(heard(server)["slowestMs"].as_u64().unwrap());
+    figures("a revocation, with the bus, the slowest of each process", &mut servers.each_ref().map(slowest));
+    redis.stop();
+    revoke(WITHOUT, "no-bus");
+    until("all have heard", || servers.iter().all(|server| heard(server)["applied"] == WITH + WITHOUT));
+    figures("a revocation, also without, the slowest of each process", &mut servers.each_ref().map(slowest));
+    for server in &servers {
+        assert!(slowest(server) <= Duration::from_secs(5), "{}", heard(server));
+        let (_, text) = get(server.ops.as_ref().unwrap(), "/metrics");
+        for line in ["signalbox_grant_revocation_slo_miss_total 0", "signalbox_grant_revocations_applied_total 55"] {
+            assert!(text.lines().any(|known| known == line), "{line}: {text}");
+        }
+        assert_eq!(say(server, &["grants", "list"])["grants"], json!([]));
+    }
+}
+
+fn serve_watched(database: &Database, bus: &Redis) -> Server {
+    let (store, bus) = (database.url(), bus.url());
+    Server::over(TempDir::new().unwrap(), &["--store", &store, "--bus", &bus, "--ops-listen", "127.0.0.1:0"])
+}
+
 /// Takes until the run is parked: a switch finds it whichever process swept.
 #[test]
 fn a_parked_run_is_swept_by_a_switch_that_another_process_arms() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use url::Url;
 
-use crate::harness::{Said, Server, put};
+use crate::harness::{Said, Server, put, run};
 
 /// A database that is there until this is dropped.
 pub(crate) struct Database {
@@ -52,6 +52,51 @@ impl Drop for Database {
     fn drop(&mut self) {
         self.on_server(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
     }
+}
+
+/// The statements that docs/deploying.md gives: a role that reads and writes rows, and may not change the schema.
+const SERVING_ROLE: &str = "GRANT USAGE ON SCHEMA public TO {role}; \
+    REVOKE CREATE ON SCHEMA public FROM PUBLIC; \
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}; \
+    GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role}";
+
+#[test]
+fn a_node_serves_with_a_role_that_may_not_change_the_schema() {
+    let database = Database::create();
+    let role = format!("sb_serving_{}", uuid::Uuid::new_v4().simple());
+    let migrate = |url: &str| run(crate::harness::signalbox().args(["migrate", "--store", url, "--output", "json"]));
+    assert_eq!(migrate(&database.url()).exit, 0);
+    let database_url = database.url();
+    let sql = |sql: &str| {
+        let args = ["--quiet", "--no-psqlrc", "--command"];
+        let psql = Command::new("psql").args(args).arg(sql).arg(&database_url).output().unwrap();
+        assert!(psql.status.success(), "{}", String::from_utf8_lossy(&psql.stderr));
+    };
+    sql(&format!("CREATE ROLE {role} LOGIN PASSWORD 'FAKE-serving'"));
+    sql(&SERVING_ROLE.replace("{role}", &role));
+    let mut url = Url::parse(&database.url()).unwrap();
+    url.set_username(&role).unwrap();
+    url.set_password(Some("FAKE-serving")).unwrap();
+    {
+        let server = Server::over(TempDir::new().unwrap(), &["--store", url.as_str()]);
+        let read = json!([{"stepId": "a", "kind": "tool", "toolId": "memory.read", "args": {"key": "k"}}]);
+        let said = server.submit(&json!({"rootAgentId": "ref.drafting", "plan": read}), "--watch");
+        assert_eq!(said.exit, 0, "{said:?}");
+        assert_eq!(server.json("switches arm --scope tool --target web.fetch --reason x --wait").exit, 0);
+        assert_eq!(server.json("keys create --name loader --days 1").exit, 0);
+        assert_eq!(server.json("budgets put daily --scope tenant --key default --limit 5 --reason x").exit, 0);
+        let (exit, _) = server.end();
+        assert_eq!(exit, 0);
+    }
+    // What such a role cannot do is said, and nothing is half done.
+    let empty = Database::create();
+    let mut elsewhere = Url::parse(&empty.url()).unwrap();
+    elsewhere.set_username(&role).unwrap();
+    elsewhere.set_password(Some("FAKE-serving")).unwrap();
+    let refused = migrate(elsewhere.as_str());
+    assert_eq!((refused.exit, refused.code()), (1, "store-unavailable"), "{refused:?}");
+    assert!(!refused.err.contains("FAKE-serving"), "{refused:?}");
+    sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 fn serve(database: &Database, config: &str) -> Server {

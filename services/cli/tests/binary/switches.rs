@@ -289,3 +289,49 @@ fn a_switch_ends_a_hundred_working_runs_well_within_five_seconds() {
         assert!(at(1.0) < 5_000.0);
     }
 }
+
+#[test]
+fn a_kill_drill_ends_its_own_runs_and_no_other_and_its_report_is_in_the_audit_journal() {
+    let server = Server::start();
+    let nap = json!({"rootAgentId": "ref.drafting", "plan": [{"stepId": "n", "kind": "wait", "seconds": 600}]});
+    let real = server.submit(&nap, "").json()["runId"].as_str().unwrap().to_owned();
+    let said = server.json("drill kill --scope tenant:default --rounds 2 --reason quarterly");
+    assert_eq!(said.exit, 0, "{said:?}");
+    let report = said.json();
+    assert_eq!((&report["admittedAfterCommit"], &report["tookHold"]), (&json!(0), &json!(true)), "{report}");
+    assert_eq!((&report["runs"], &report["nodes"].as_array().unwrap().len()), (&json!(8), &1), "{report}");
+    assert!(report["callsAdmitted"].as_u64().unwrap() > 0 && report["runsEnded"].as_u64().unwrap() > 0, "{report}");
+    assert_ne!(server.json(&format!("runs get {real}")).json()["status"], "killed");
+    assert_eq!(server.json("switches list").json()["switches"], json!([]), "nothing stays armed");
+    let acts = server.json(&format!("audit list --subject {}", report["evidence"][1].as_str().unwrap())).json();
+    let last = acts["acts"].as_array().unwrap().last().unwrap()["reason"].as_str().unwrap().to_owned();
+    assert!(last.starts_with("kill drill, round 2: of") && last.ends_with("why: quarterly"), "{last}");
+    assert_eq!(server.json("verify --audit").exit, 0);
+    // A tenant that nobody has heard of has no runs to lose either, and nothing wider is taken.
+    assert_eq!(server.json("drill kill --scope global").exit, 2);
+    assert_eq!(server.json("drill kill --scope tool:web.fetch").exit, 2);
+}
+
+#[test]
+fn each_degradation_mode_is_answered_with_its_documented_body() {
+    let server = Server::start();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/governing.md")).unwrap();
+    let read = json!([{"stepId": "a", "kind": "tool", "toolId": "memory.read", "args": {"key": "k"}}]);
+    for mode in ["cached-answer", "read-only", "queue-for-later", "human-handover"] {
+        let arm = format!("switches arm --scope tool --target memory.read --reason x --id {mode} --degrade-to {mode}");
+        assert_eq!(server.json(&arm).exit, 0);
+        let run = server.submit(&json!({"rootAgentId": "ref.drafting", "plan": read}), "--watch");
+        assert_eq!(run.code(), "kill-switch", "{run:?}");
+        let id = serde_json::from_str::<Value>(run.out.lines().next().unwrap()).unwrap()["runId"].clone();
+        let addr = server.addr.strip_prefix("http://").unwrap();
+        let (status, body) = crate::watched::get(addr, &format!("/v1/runs/{}", id.as_str().unwrap()));
+        let told = serde_json::from_str::<Value>(&body).unwrap()["degradation"].clone();
+        assert_eq!((status, &told["modeId"]), (200, &json!(mode)), "{body}");
+        assert_eq!(told["statusCopy"], "This was stopped by an operator.");
+        let row = format!("| `{mode}` | `{{\"offer\": {}, \"offerText\": {}}}` |", told["offer"], told["offerText"]);
+        assert!(page.contains(&row), "the page does not say {row}");
+        assert_eq!(server.json(&format!("switches disarm {mode} --reason x")).exit, 0);
+    }
+    let well = server.submit(&json!({"rootAgentId": "ref.drafting", "plan": read}), "--watch");
+    assert_eq!(well.exit, 0, "{well:?}");
+}

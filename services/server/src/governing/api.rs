@@ -8,8 +8,8 @@ use signalbox_domain::governance::switching::ArmSwitch;
 use signalbox_domain::ids::{BucketId, BudgetId, GrantId, SwitchId};
 use signalbox_domain::quantity::Micros;
 use signalbox_runtime::{
-    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, GrantFilter, GrantStanding, NodeHandle,
-    PutBudget, Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding,
+    ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Forecast, GrantFilter, GrantStanding,
+    NodeHandle, PutBudget, Revocations, RevokedGrant, SetThrottle, SwitchStanding, ThrottleStanding,
 };
 
 use crate::api::{ApiError, Caller};
@@ -86,8 +86,20 @@ pub trait GovernanceApi: Send + Sync + 'static {
     async fn budget_history(&self, caller: &Caller, id: &BudgetId, limit: usize) -> Result<BudgetHistory, ApiError>;
     /// Issues a grant; true if the same was issued before.
     async fn issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError>;
+    /// What `issue_grant` would issue. Nothing is written.
+    async fn would_issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError>;
     /// Renews a grant; true if the new one was there before.
     async fn renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError>;
+    /// What `renew_grant` would issue. Nothing is written.
+    async fn would_renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError>;
+    /// What `revoke_grant` would take away. Nothing is written.
+    async fn would_revoke_grant(
+        &self,
+        caller: &Caller,
+        id: &GrantId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<RevokedGrant, ApiError>;
     /// Revokes a grant, with what a renewal has tied to it.
     async fn revoke_grant(
         &self,
@@ -104,6 +116,20 @@ pub trait GovernanceApi: Send + Sync + 'static {
     fn revocations(&self) -> Revocations;
     /// Sets a rule of token buckets; true if nothing had to be changed.
     async fn set_throttle(&self, caller: &Caller, wish: SetThrottle) -> Result<(ThrottleStanding, bool), ApiError>;
+    /// What `set_throttle` would change. Nothing is written.
+    async fn would_set_throttle(
+        &self,
+        caller: &Caller,
+        wish: SetThrottle,
+    ) -> Result<Forecast<ThrottleStanding>, ApiError>;
+    /// What `remove_throttle` would take away. Nothing is written.
+    async fn would_remove_throttle(
+        &self,
+        caller: &Caller,
+        id: &BucketId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<ThrottleStanding, ApiError>;
     /// Removes one.
     async fn remove_throttle(
         &self,
@@ -215,6 +241,37 @@ impl GovernanceApi for NodeHandle {
     }
     async fn issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError> {
         self.issue_grant(caller, order).await
+    }
+    async fn would_issue_grant(&self, caller: &Caller, order: IssueGrant) -> Result<(GrantStanding, bool), ApiError> {
+        self.would_issue_grant(caller, order).await
+    }
+    async fn would_renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError> {
+        self.would_renew_grant(caller, order).await
+    }
+    async fn would_revoke_grant(
+        &self,
+        caller: &Caller,
+        id: &GrantId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<RevokedGrant, ApiError> {
+        self.would_revoke_grant(caller, id, reason, expected).await
+    }
+    async fn would_set_throttle(
+        &self,
+        caller: &Caller,
+        wish: SetThrottle,
+    ) -> Result<Forecast<ThrottleStanding>, ApiError> {
+        self.would_set_throttle(caller, wish).await
+    }
+    async fn would_remove_throttle(
+        &self,
+        caller: &Caller,
+        id: &BucketId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<ThrottleStanding, ApiError> {
+        self.would_remove_throttle(caller, id, reason, expected).await
     }
     async fn renew_grant(&self, caller: &Caller, order: RenewGrant) -> Result<(GrantStanding, bool), ApiError> {
         self.renew_grant(caller, order).await

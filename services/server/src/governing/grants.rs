@@ -41,8 +41,14 @@ impl Governing {
         request: Request<v1::IssueGrantRequest>,
     ) -> Result<v1::IssueGrantResponse, Refusal> {
         let caller = caller_of(&request)?;
-        let order = issuing(request.into_inner(), self.ids.fresh(), now())?;
-        let (standing, replayed) = self.api.issue_grant(&caller, order).await?;
+        let request = request.into_inner();
+        let dry_run = request.dry_run;
+        let order = issuing(request, self.ids.fresh(), now())?;
+        let (standing, replayed) = if dry_run {
+            self.api.would_issue_grant(&caller, order).await?
+        } else {
+            self.api.issue_grant(&caller, order).await?
+        };
         Ok(v1::IssueGrantResponse { grant: Some(grant(standing)?), replayed })
     }
 
@@ -69,7 +75,11 @@ impl Governing {
             rationale: read::text("rationale", request.rationale)?,
             expected: read::expected(request.expected_revision),
         };
-        let (standing, replayed) = self.api.renew_grant(&caller, order).await?;
+        let (standing, replayed) = if request.dry_run {
+            self.api.would_renew_grant(&caller, order).await?
+        } else {
+            self.api.renew_grant(&caller, order).await?
+        };
         Ok(v1::RenewGrantResponse { grant: Some(grant(standing)?), replayed })
     }
 
@@ -81,7 +91,12 @@ impl Governing {
         let request = request.into_inner();
         let id = validate::id("grant_id", &request.grant_id)?;
         let reason = read::text("reason", request.reason)?;
-        let answer = self.api.revoke_grant(&caller, &id, &reason, read::expected(request.expected_revision)).await?;
+        let expected = read::expected(request.expected_revision);
+        let answer = if request.dry_run {
+            self.api.would_revoke_grant(&caller, &id, &reason, expected).await?
+        } else {
+            self.api.revoke_grant(&caller, &id, &reason, expected).await?
+        };
         Ok(v1::RevokeGrantResponse {
             grant: Some(grant(answer.standing)?),
             already: answer.already,

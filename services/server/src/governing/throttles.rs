@@ -4,7 +4,7 @@ use signalbox_domain::governance::budgeting::Expected;
 use signalbox_domain::governance::throttle::BucketRule;
 use signalbox_domain::json::{self, Limits};
 use signalbox_proto::v1;
-use signalbox_runtime::{SetThrottle, ThrottleStanding};
+use signalbox_runtime::{Forecast, SetThrottle, ThrottleStanding};
 use tonic::Request;
 
 use super::{Governing, read};
@@ -22,8 +22,16 @@ impl Governing {
         request: Request<v1::SetThrottleRequest>,
     ) -> Result<v1::SetThrottleResponse, Refusal> {
         let caller = caller_of(&request)?;
-        let (standing, unchanged) = self.api.set_throttle(&caller, wish(request.into_inner())?).await?;
-        Ok(v1::SetThrottleResponse { throttle: Some(throttle(standing)?), unchanged })
+        let request = request.into_inner();
+        let dry_run = request.dry_run;
+        let wish = wish(request)?;
+        if dry_run {
+            let Forecast { before, after, unchanged } = self.api.would_set_throttle(&caller, wish).await?;
+            let (after, before) = (Some(throttle(after)?), before.map(throttle).transpose()?);
+            return Ok(v1::SetThrottleResponse { throttle: after, unchanged, before });
+        }
+        let (standing, unchanged) = self.api.set_throttle(&caller, wish).await?;
+        Ok(v1::SetThrottleResponse { throttle: Some(throttle(standing)?), unchanged, before: None })
     }
 
     pub(super) async fn removed_throttle(
@@ -35,7 +43,11 @@ impl Governing {
         let id = validate::id("bucket_id", &request.bucket_id)?;
         let reason = read::text("reason", request.reason)?;
         let expected = read::expected(request.expected_revision);
-        let standing = self.api.remove_throttle(&caller, &id, &reason, expected).await?;
+        let standing = if request.dry_run {
+            self.api.would_remove_throttle(&caller, &id, &reason, expected).await?
+        } else {
+            self.api.remove_throttle(&caller, &id, &reason, expected).await?
+        };
         Ok(v1::RemoveThrottleResponse { throttle: Some(throttle(standing)?) })
     }
 

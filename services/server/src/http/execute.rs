@@ -35,13 +35,13 @@ pub(super) fn execute(mut call: Call) -> Answered {
         // Its place is taken first: a run that is accepted is answered, not refused.
         let permit = wait.map(|_| call.runs.watch_permit()).transpose()?;
         let answer = call.runs.api.submit_claiming(&caller, Some(run_id), submission, claimed).await?;
-        let Submitted { run_id, replayed, .. } = answer;
+        let Submitted { run_id, replayed, warnings, .. } = answer;
         if let (Some(wait), Some(permit)) = (wait, permit) {
             // Too late is no error: the run goes on, and is answered as it stands by then.
             let _ = tokio::time::timeout(wait, until_over(&call.runs, &caller, run_id, permit)).await;
         }
         let run = views::run(call.runs.api.get(&caller, run_id).await?, &caller);
-        json(StatusCode::OK, &SubmittedRun { run, replayed })
+        json(StatusCode::OK, &SubmittedRun { run, replayed, warnings })
     })
 }
 

@@ -44,13 +44,13 @@ pub(super) fn submit(mut call: Call) -> Answered {
             (None, run_id) => run_id,
         };
         let answer = call.runs.api.submit(&caller, derived, submission).await;
-        let Submitted { run_id, replayed, .. } = answer.map_err(|error| {
+        let Submitted { run_id, replayed, warnings, .. } = answer.map_err(|error| {
             let is_reused = key.is_some() && matches!(error, ApiError::RunIdConflict(_));
             if is_reused { idempotency::reused() } else { error.into() }
         })?;
         let run = views::run(call.runs.api.get(&caller, run_id).await?, &caller);
         let status = if replayed { StatusCode::OK } else { StatusCode::CREATED };
-        let mut response = json(status, &SubmittedRun { run, replayed })?;
+        let mut response = json(status, &SubmittedRun { run, replayed, warnings })?;
         problem::put(response.headers_mut(), LOCATION, &format!("/v1/runs/{run_id}"));
         Ok(response)
     })

@@ -181,9 +181,26 @@ pub(crate) struct Run {
     pub(crate) waiting_for: Option<String>,
     /// True once nothing more can happen to it.
     pub(crate) closed: bool,
+    /// What is offered in place of its answer, if a kill switch ended it that names a mode. Never in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) degradation: Option<Degradation>,
     /// All that is known of it: the fold of its journal. Shown from operators of the tenant up; never in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) envelope: Option<Box<RunEnvelope>>,
+}
+
+/// What whoever shows a run offers in place of its answer (KIL-011).
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Degradation {
+    /// `cached-answer`, `read-only`, `queue-for-later` or `human-handover`.
+    pub(crate) mode_id: String,
+    /// What customers are shown.
+    pub(crate) status_copy: String,
+    /// What is offered: `last-answer`, `look-only`, `submit-later` or `person`.
+    pub(crate) offer: String,
+    /// The same in words.
+    pub(crate) offer_text: String,
 }
 
 /// The stored run, and whether it was there before (EXE-010, EXE-016).
@@ -195,6 +212,8 @@ pub(crate) struct SubmittedRun {
     pub(crate) run: Run,
     /// True if it had been submitted before with the same content.
     pub(crate) replayed: bool,
+    /// What whoever submits should know, such as an agent that is on its way out.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A page of runs, newest first.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use signalbox_domain::dashboard::DashboardEntry;
+use signalbox_domain::governance::kill_switch::degradation_offer;
 use signalbox_domain::ids::RunId;
 use signalbox_domain::quantity::Micros;
 use signalbox_domain::run::append::OpenApproval;
@@ -12,7 +13,7 @@ use signalbox_domain::run::progress::CustomerSummary;
 use signalbox_proto::v1;
 
 use super::shapes::{
-    Action, Approval, ApproversView, Event, GapView, PreflightView, QuestionView, Run, SteeredRun, ToldEvent,
+    Action, Approval, ApproversView, Degradation, Event, GapView, PreflightView, QuestionView, Run, SteeredRun, ToldEvent,
 };
 use crate::api::{Caller, Preflight, Question};
 use crate::asks::{Steered, sees_envelope};
@@ -42,6 +43,7 @@ pub(super) fn row(entry: &DashboardEntry, caller: &Caller) -> Run {
         percent: shown.percent,
         waiting_for: given(shown.waiting_for),
         closed: shown.closed,
+        degradation: None,
         envelope: None,
     }
 }
@@ -49,7 +51,16 @@ pub(super) fn row(entry: &DashboardEntry, caller: &Caller) -> Run {
 /// A run as it stands; with its envelope if the caller may see what is in it.
 pub(super) fn run(envelope: RunEnvelope, caller: &Caller) -> Run {
     let entry = convert::entry(&envelope, envelope.last_at);
-    Run { envelope: sees_envelope(caller).then(|| Box::new(envelope)), ..row(&entry, caller) }
+    let degradation = degradation(&envelope);
+    Run { degradation, envelope: sees_envelope(caller).then(|| Box::new(envelope)), ..row(&entry, caller) }
+}
+
+fn degradation(envelope: &RunEnvelope) -> Option<Degradation> {
+    let end = envelope.end.as_ref()?;
+    let mode_id = end.safe_degradation_mode_id.clone()?;
+    let (offer, offer_text) = degradation_offer(&mode_id)?;
+    let status_copy = end.user_visible_status_copy.clone().unwrap_or_default();
+    Some(Degradation { mode_id, status_copy, offer: offer.to_owned(), offer_text: offer_text.to_owned() })
 }
 
 /// What a submission lacks: the same as over gRPC.

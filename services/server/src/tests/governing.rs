@@ -296,6 +296,7 @@ async fn grants_and_throttles_that_others_have_changed_are_aborted_and_foreign_o
         grant_id: "g".to_owned(),
         reason: "closed".to_owned(),
         expected_revision,
+        dry_run: false,
     };
     let stale = client.revoke_grant(revoke(9)).await.unwrap_err();
     assert_eq!((stale.code(), reason(&stale).as_str()), (Code::Aborted, "stale-revision"));

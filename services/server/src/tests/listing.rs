@@ -39,6 +39,7 @@ async fn each_field_of_a_filter_reaches_the_node_as_it_was_meant() {
         tenant_id: None,
         agent_id: AgentId::new("ref.research").ok(),
         family: Some("research".into()),
+        family_agents: None,
         pipeline_id: PipelineId::new("a.b").ok(),
         status: vec![RunStatus::Failed, RunStatus::Killed],
         bucket: vec![RunBucket::Attention],

@@ -5,7 +5,7 @@ use signalbox_domain::governance::budgeting::Expected;
 use signalbox_domain::ids::WebhookId;
 use signalbox_domain::webhook::{PutWebhook, Webhook};
 use signalbox_ports::webhooks::{Again, Delivery};
-use signalbox_runtime::{NodeHandle, Pinged, WebhookStanding};
+use signalbox_runtime::{Forecast, NodeHandle, Pinged, WebhookStanding};
 
 use crate::api::{ApiError, Caller};
 
@@ -15,6 +15,17 @@ use crate::api::{ApiError, Caller};
 pub trait WebhookApi: Send + Sync + 'static {
     /// Creates a webhook or changes it; true if nothing had to be changed.
     async fn put_webhook(&self, caller: &Caller, wish: PutWebhook) -> Result<(WebhookStanding, bool), ApiError>;
+    /// What `put_webhook` would change. Nothing is written.
+    async fn would_put_webhook(&self, caller: &Caller, wish: PutWebhook)
+    -> Result<Forecast<WebhookStanding>, ApiError>;
+    /// What `remove_webhook` would take away. Nothing is written.
+    async fn would_remove_webhook(
+        &self,
+        caller: &Caller,
+        id: &WebhookId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<Webhook, ApiError>;
     /// Removes a webhook; answers it as it was.
     async fn remove_webhook(
         &self,
@@ -50,6 +61,22 @@ pub trait WebhookApi: Send + Sync + 'static {
 impl WebhookApi for NodeHandle {
     async fn put_webhook(&self, caller: &Caller, wish: PutWebhook) -> Result<(WebhookStanding, bool), ApiError> {
         self.put_webhook(caller, wish).await
+    }
+    async fn would_put_webhook(
+        &self,
+        caller: &Caller,
+        wish: PutWebhook,
+    ) -> Result<Forecast<WebhookStanding>, ApiError> {
+        self.would_put_webhook(caller, wish).await
+    }
+    async fn would_remove_webhook(
+        &self,
+        caller: &Caller,
+        id: &WebhookId,
+        reason: &str,
+        expected: Expected,
+    ) -> Result<Webhook, ApiError> {
+        self.would_remove_webhook(caller, id, reason, expected).await
     }
     async fn remove_webhook(
         &self,

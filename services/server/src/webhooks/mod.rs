@@ -10,7 +10,7 @@ use signalbox_domain::time::UnixMs;
 use signalbox_domain::webhook::{EventType, PutWebhook, WEBHOOK_SECRETS_MAX, WEBHOOK_URL_BYTES_MAX, Webhook};
 use signalbox_ports::webhooks::{Again, Delivery, DeliveryState};
 use signalbox_proto::v1::{self, webhook_service_server::WebhookService};
-use signalbox_runtime::{Pinged, WebhookStanding};
+use signalbox_runtime::{Forecast, Pinged, WebhookStanding};
 use tonic::{Request, Response, Status};
 
 use crate::api::WebhookApi;
@@ -130,8 +130,16 @@ fn delivery(delivery: Delivery) -> v1::Delivery {
 impl Webhooks {
     async fn put(&self, request: Request<v1::PutWebhookRequest>) -> Result<v1::PutWebhookResponse, Refusal> {
         let caller = caller_of(&request)?;
-        let (webhook, unchanged) = self.api.put_webhook(&caller, wish(request.into_inner())?).await?;
-        Ok(v1::PutWebhookResponse { webhook: Some(standing(webhook)), unchanged })
+        let request = request.into_inner();
+        let dry_run = request.dry_run;
+        let wish = wish(request)?;
+        if dry_run {
+            let Forecast { before, after, unchanged } = self.api.would_put_webhook(&caller, wish).await?;
+            let (webhook, before) = (Some(standing(after)), before.map(standing));
+            return Ok(v1::PutWebhookResponse { webhook, unchanged, before });
+        }
+        let (webhook, unchanged) = self.api.put_webhook(&caller, wish).await?;
+        Ok(v1::PutWebhookResponse { webhook: Some(standing(webhook)), unchanged, before: None })
     }
 
     async fn get(&self, request: Request<v1::GetWebhookRequest>) -> Result<v1::GetWebhookResponse, Refusal> {
@@ -151,7 +159,12 @@ impl Webhooks {
         let request = request.into_inner();
         let id = validate::id("webhook_id", &request.webhook_id)?;
         let reason = read::text("reason", request.reason)?;
-        let webhook = self.api.remove_webhook(&caller, &id, &reason, expected(request.expected_revision)).await?;
+        let expected = expected(request.expected_revision);
+        let webhook = if request.dry_run {
+            self.api.would_remove_webhook(&caller, &id, &reason, expected).await?
+        } else {
+            self.api.remove_webhook(&caller, &id, &reason, expected).await?
+        };
         Ok(v1::RemoveWebhookResponse { webhook: Some(shown(webhook, 0)) })
     }
 

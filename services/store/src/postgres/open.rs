@@ -63,7 +63,10 @@ impl PostgresStore {
 
         let checked = timeout(OPEN_WAIT, check(&connect, &place)).await;
         let schema = checked.map_err(|_| unavailable("the server does not answer".into()))??;
-        migrate(&connect, &schema).await.map_err(unavailable)?;
+        // A role that may not change the schema serves all the same once another has brought it up to date.
+        if !is_up_to_date(&connect).await.map_err(|error| unavailable(error.to_string()))? {
+            migrate(&connect, &schema).await.map_err(unavailable)?;
+        }
 
         let key = lock_key("governance", &schema);
         // A dead connection is noticed by `Writers::begin`, without a question before each append.
@@ -173,6 +176,25 @@ async fn min_reader(conn: &mut PgConnection) -> Result<i64, sqlx::Error> {
         return Ok(0);
     }
     sqlx::query_scalar("SELECT min_reader FROM store_meta").fetch_one(conn).await
+}
+
+/// Whether every migration of this version was applied as it is. One that was edited is left to [`migrate`], which says so.
+async fn is_up_to_date(connect: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    let mut conn = connect.connect().await?;
+    let known =
+        sqlx::query_scalar("SELECT to_regclass(quote_ident(current_schema()) || '._sqlx_migrations') IS NOT NULL");
+    if !known.fetch_one(&mut conn).await? {
+        return Ok(false);
+    }
+    let rows = sqlx::query("SELECT version, checksum FROM _sqlx_migrations WHERE success").fetch_all(&mut conn).await?;
+    let mut applied = std::collections::BTreeMap::new();
+    for row in rows {
+        applied.insert(row.try_get::<i64, _>("version")?, row.try_get::<Vec<u8>, _>("checksum")?);
+    }
+    let _ = conn.close().await;
+    let is_applied =
+        |known: &sqlx::migrate::Migration| applied.get(&known.version).is_some_and(|sum| **sum == *known.checksum);
+    Ok(MIGRATIONS.iter().all(is_applied))
 }
 
 /// Brings the schema up to date, one node at a time: the others wait for a lock that ends with its transaction, since a

@@ -36,10 +36,15 @@ struct Rule {
 pub(super) async fn plan(client: &mut Governance, document: Document) -> Result<Planned, Failure> {
     let wanted = read(&document)?;
     let planned = |document, before, after, moot| Ok(Planned { document, before, after, revision: 0, moot });
-    let Some(standing) = standing(client, document.id()).await? else {
-        let over = wanted.expires_at_unix_ms.is_some_and(|at| at <= super::now_unix_ms());
-        let after = value(&wanted)?;
-        return planned(document, None, after, over.then_some("it has expired"));
+    let Some(standing) = standing(client, &document.id()).await? else {
+        if wanted.expires_at_unix_ms.is_some_and(|at| at <= super::now_unix_ms()) {
+            let after = value(&wanted)?;
+            return planned(document, None, after, Some("it has expired"));
+        }
+        let request = v1::IssueGrantRequest { dry_run: true, ..request(&document)? };
+        let answer = client.issue_grant(timed(request)).await?.into_inner();
+        let after = value(&rule(&answer.grant.unwrap_or_default())?)?;
+        return planned(document, None, after, None);
     };
     let known = rule(&standing)?;
     // What the document leaves out, the server has filled in.
@@ -62,17 +67,20 @@ pub(super) async fn plan(client: &mut Governance, document: Document) -> Result<
 
 /// Issues it.
 pub(super) async fn carry_out(client: &mut Governance, planned: &Planned) -> Result<(), Failure> {
-    let document = &planned.document;
+    client.issue_grant(timed(request(&planned.document)?)).await?;
+    Ok(())
+}
+
+fn request(document: &Document) -> Result<v1::IssueGrantRequest, Failure> {
     let mut spec = document.spec.clone();
     let expires = spec.remove("expiresAtUnixMs").and_then(|at| at.as_i64());
-    let request = v1::IssueGrantRequest {
+    Ok(v1::IssueGrantRequest {
         grant_json: super::bytes(&spec)?.into(),
         tenant_id: document.tenant.clone().unwrap_or_default(),
         rationale: document.reason(),
         expiry: expires.map(v1::issue_grant_request::Expiry::ExpiresAtUnixMs),
-    };
-    client.issue_grant(timed(request)).await?;
-    Ok(())
+        dry_run: false,
+    })
 }
 
 /// The grants that are live and outlive the runs they are for.

@@ -1,7 +1,10 @@
 //! `apply` and `export`: rules as files. Applying creates and changes; it never disarms, revokes, retires or removes.
 
+mod agents;
 mod budgets;
+mod executors;
 mod grants;
+mod rollouts;
 mod switches;
 mod throttles;
 mod webhooks;
@@ -13,7 +16,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use signalbox_ports::clock::{Clock as _, SystemClock};
 
-use crate::client::{Connection, Governance, Webhooks};
+use self::agents::Agents;
+use crate::client::{Connection, Feedback, Governance, Registry, Webhooks};
 use crate::confirm::{ConfirmArgs, confirm};
 use crate::failure::{Exit, Failure};
 use crate::manifest::{self, Document, Kind, differences};
@@ -51,11 +55,21 @@ pub(crate) struct ExportArgs {
 struct Services {
     governance: Governance,
     webhooks: Webhooks,
+    registry: Registry,
+    feedback: Feedback,
+    /// The agents there are, and those that would be entered by what was planned before.
+    agents: Agents,
 }
 
 impl Services {
     async fn open(server: &Connection) -> Result<Self, Failure> {
-        Ok(Self { governance: server.governance().await?, webhooks: server.webhooks().await? })
+        Ok(Self {
+            governance: server.governance().await?,
+            webhooks: server.webhooks().await?,
+            registry: server.registry().await?,
+            feedback: server.feedback().await?,
+            agents: Agents::default(),
+        })
     }
 }
 
@@ -186,6 +200,9 @@ async fn plan(services: &mut Services, document: Document) -> Result<Planned, Fa
         Kind::Budget => budgets::plan(&mut services.governance, document).await,
         Kind::Grant => grants::plan(&mut services.governance, document).await,
         Kind::Webhook => webhooks::plan(&mut services.webhooks, document).await,
+        Kind::Executor => executors::plan(&mut services.registry, document).await,
+        Kind::Agent => agents::plan(services, document).await,
+        Kind::Rollout => rollouts::plan(services, document).await,
     }
 }
 
@@ -196,6 +213,9 @@ async fn carry_out(services: &mut Services, planned: &Planned) -> Result<(), Fai
         Kind::Budget => budgets::carry_out(&mut services.governance, planned).await,
         Kind::Grant => grants::carry_out(&mut services.governance, planned).await,
         Kind::Webhook => webhooks::carry_out(&mut services.webhooks, planned).await,
+        Kind::Executor => executors::carry_out(&mut services.registry, planned).await,
+        Kind::Agent => agents::carry_out(&mut services.registry, planned).await,
+        Kind::Rollout => rollouts::carry_out(&mut services.feedback, planned).await,
     }
 }
 
@@ -207,7 +227,10 @@ pub(crate) async fn export(server: &Connection, args: ExportArgs, out: &mut Out)
     documents.extend(budgets::in_force(&mut services.governance).await?);
     documents.extend(grants::in_force(&mut services.governance).await?);
     documents.extend(webhooks::in_force(&mut services.webhooks).await?);
-    documents.sort_by(|a, b| (a.kind, a.id()).cmp(&(b.kind, b.id())));
+    documents.extend(executors::in_force(&mut services.registry).await?);
+    documents.extend(agents::in_force(&mut services.registry).await?);
+    documents.extend(rollouts::in_force(&mut services.feedback).await?);
+    documents.sort_by(Document::order);
     if let Some(folder) = &args.to {
         return write(folder, &documents, out);
     }

@@ -84,7 +84,7 @@ fn request(document: &Document) -> Result<v1::ArmSwitchRequest, Failure> {
     };
     let expiry = document.spec.get("expiresAtUnixMs").and_then(Value::as_i64);
     Ok(v1::ArmSwitchRequest {
-        switch_id: document.id().to_owned(),
+        switch_id: document.id().into_owned(),
         tenant_id: document.tenant.clone().unwrap_or_default(),
         platform_wide: document.platform_wide,
         scope: scope.into(),

@@ -29,31 +29,23 @@ const fn yes() -> bool {
     true
 }
 
-/// What applying it comes to. A webhook that was disabled because its endpoint wants no more stays what it is unless its
+/// What applying it comes to: the node decides, and writes and sends nothing. A webhook that was disabled because its endpoint wants no more stays what it is unless its
 /// document says something else.
 pub(super) async fn plan(client: &mut Webhooks, document: Document) -> Result<Planned, Failure> {
-    let wanted = read(&document)?;
-    let standing = list(client).await?.into_iter().find(|known| known.webhook_id == document.id());
-    let revision = standing.as_ref().map_or(0, |known| known.revision);
-    let before = standing.as_ref().map(|known| value(&rule(known))).transpose()?;
-    Ok(Planned { document, before, after: value(&wanted)?, revision, moot: None })
+    let request = v1::PutWebhookRequest { dry_run: true, ..request(&document)? };
+    let answer = client.put_webhook(timed(request)).await?.into_inner();
+    let revision = answer.before.as_ref().map_or(0, |known| known.revision);
+    let before = answer.before.as_ref().map(|known| value(&rule(known))).transpose()?;
+    let after = value(&rule(&answer.webhook.unwrap_or_default()))?;
+    Ok(Planned { document, before, after, revision, moot: None })
 }
 
 /// Puts it, unless somebody has changed it since it was planned.
 pub(super) async fn carry_out(client: &mut Webhooks, planned: &Planned) -> Result<(), Failure> {
-    let document = &planned.document;
-    let rule = read(document)?;
     let request = v1::PutWebhookRequest {
-        webhook_id: rule.webhook_id,
-        tenant_id: document.tenant.clone().unwrap_or_default(),
-        platform_wide: document.platform_wide,
-        url: rule.url,
-        event_types: rule.event_types.into_iter().collect(),
-        secret_ids: rule.secret_ids,
-        disabled: !rule.enabled,
-        reason: document.reason(),
         expected_revision: planned.revision,
         expects_none: planned.before.is_none(),
+        ..request(&planned.document)?
     };
     client.put_webhook(timed(request)).await?;
     Ok(())
@@ -72,13 +64,20 @@ async fn list(client: &mut Webhooks) -> Result<Vec<v1::Webhook>, Failure> {
     Ok(client.list_webhooks(timed(v1::ListWebhooksRequest {})).await?.into_inner().webhooks)
 }
 
-fn read(document: &Document) -> Result<Rule, Failure> {
-    let mut rule: Rule = serde_json::from_value(Value::Object(document.spec.clone()))
+fn request(document: &Document) -> Result<v1::PutWebhookRequest, Failure> {
+    let rule: Rule = serde_json::from_value(Value::Object(document.spec.clone()))
         .map_err(|error| Failure::usage("webhook-invalid", format!("spec: {error}")))?;
-    // The long names and the short ones are the same.
-    let short = |name: &String| name.strip_prefix("dev.signalbox.").unwrap_or(name).to_owned();
-    rule.event_types = rule.event_types.iter().map(short).collect();
-    Ok(rule)
+    Ok(v1::PutWebhookRequest {
+        webhook_id: rule.webhook_id,
+        tenant_id: document.tenant.clone().unwrap_or_default(),
+        platform_wide: document.platform_wide,
+        url: rule.url,
+        event_types: rule.event_types.into_iter().collect(),
+        secret_ids: rule.secret_ids,
+        disabled: !rule.enabled,
+        reason: document.reason(),
+        ..v1::PutWebhookRequest::default()
+    })
 }
 
 fn rule(webhook: &v1::Webhook) -> Rule {

@@ -137,6 +137,7 @@ async fn the_answer_is_the_stored_run_with_its_telemetry() {
     let mut stored = served.run(RUN).await;
     assert!(stored["envelope"]["costLedger"].is_object() && stored["envelope"]["toolCalls"][0]["outcome"] == "ok");
     stored["replayed"] = json!(false);
+    stored["warnings"] = json!([]);
     assert_eq!(answered, stored);
 }
 
