@@ -30,8 +30,8 @@ mod sweeps;
 mod swept;
 mod telling;
 mod tone;
-mod turns;
 mod top_ups;
+mod turns;
 mod values;
 mod watching;
 mod webhooks;
@@ -39,6 +39,9 @@ mod webhooks;
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use governance::Revocations;
 pub use node::{
-        AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Fired, Forecast, GrantFilter, GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, PipelineStanding, Ports, PutBudget, RevokedGrant, RolloutStanding, RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode, SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
+    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Fired, Forecast,
+    GrantFilter, GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, PipelineStanding, Ports, PutBudget,
+    RevokedGrant, RolloutStanding, RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode, SwitchEffect,
+    SwitchStanding, ThrottleStanding, WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

@@ -94,8 +94,8 @@ use crate::sweeps::{self, SweepsActor};
 use crate::swept::{self, SweptActor};
 use crate::telling::Tellers;
 use crate::tone::ToneHook;
-use crate::turns::WithModels;
 use crate::top_ups::TopUpsActor;
+use crate::turns::WithModels;
 use crate::watching::follow;
 use crate::webhooks::WebhooksActor;
 

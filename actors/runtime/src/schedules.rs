@@ -9,7 +9,7 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use signalbox_domain::ids::RunId;
 use signalbox_domain::pipeline::schedule::{
-    Due, FireState, Objection, Overlap, Pause, PipelineSchedule, Reason, Standing, due, retry_after_ms,
+    Due, FireState, Firing, Objection, Overlap, Pause, PipelineSchedule, Reason, Standing, due, retry_after_ms,
 };
 use signalbox_domain::run::decide::RunCommand;
 use signalbox_domain::time::UnixMs;
@@ -268,16 +268,21 @@ async fn outcome_of(node: &NodeHandle, fire: &Fire) -> Outcome {
         Ok(Some(Objection { reason, details })) => return Outcome::Not(FireState::Suppressed, reason, details),
         Ok(None) => {}
     }
-    let submission = match schedule.fires.submission(fire.at) {
-        Ok(submission) => submission,
+    let fire_id = schedule.fire_id(fire.at);
+    let firing = match schedule.fires.firing(&fire_id, fire.at) {
+        Ok(firing) => firing,
         Err(error) => return Outcome::Failed(format!("{}: {error}", error.code())),
     };
     if let Err(error) = end_others(node, &schedule, fire).await {
         return failed(&error);
     }
-    let run_id = schedule.fire_id(fire.at).run_id();
-    match node.submit(&schedule.caller(), Some(run_id), submission).await {
-        Ok(_) => Outcome::Started(run_id, None),
+    let run_id = fire_id.run_id();
+    let started = match firing {
+        Firing::Pipeline(order) => node.fire_pipeline(&schedule.caller(), order).await.map(drop),
+        Firing::Submission(submission) => node.submit(&schedule.caller(), Some(run_id), *submission).await.map(drop),
+    };
+    match started {
+        Ok(()) => Outcome::Started(run_id, None),
         // What it fires was changed since: the run of this fire is there, and there is never another.
         Err(ApiError::RunIdConflict(_)) => {
             Outcome::Started(run_id, Some("the run of this fire was there already".to_owned()))

@@ -5,7 +5,10 @@ use clap::{Parser, Subcommand};
 use crate::client::Connection;
 use crate::commands::{
     AgentsCommand, ApplyArgs, ApprovalsCommand, AuditCommand, BudgetsCommand, CheckArgs, CompletionArgs, ConfigCommand,
-        DashboardArgs, DemoArgs, DoctorArgs, DrillCommand, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand, GrantsCommand, KeysCommand, MigrateArgs, PipelinesCommand, ProfilesCommand, RehearseArgs, RolloutsCommand, RunsCommand, SchedulesCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand, VerifyArgs, WebhooksCommand, WhatIfArgs,
+    DashboardArgs, DemoArgs, DoctorArgs, DrillCommand, ExecutorsCommand, ExplainArgs, ExportArgs, GoldSetsCommand,
+    GrantsCommand, KeysCommand, MigrateArgs, PipelinesCommand, ProfilesCommand, RehearseArgs, RolloutsCommand,
+    RunsCommand, SchedulesCommand, ServeArgs, StoreCommand, SwitchesCommand, ThrottlesCommand, ToolsCommand,
+    VerifyArgs, WebhooksCommand, WhatIfArgs,
 };
 use crate::output::{Colour, Format};
 

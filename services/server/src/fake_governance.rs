@@ -24,7 +24,9 @@ use signalbox_domain::webhook::{PutWebhook, Webhook, WebhookDenial};
 use signalbox_ports::schedules::Fire;
 use signalbox_ports::webhooks::{Again, Delivery};
 use signalbox_runtime::{
-        AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Forecast, GrantFilter, GrantStanding, Pinged, PutBudget, Revocations, RevokedGrant, ScheduleStanding, SetThrottle, SwitchStanding, ThrottleStanding, WebhookStanding,
+    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Forecast, GrantFilter,
+    GrantStanding, Pinged, PutBudget, Revocations, RevokedGrant, ScheduleStanding, SetThrottle, SwitchStanding,
+    ThrottleStanding, WebhookStanding,
 };
 
 use crate::api::{ApiError, Caller, GovernanceApi, RegistryApi, ScheduleApi, WebhookApi};

@@ -285,6 +285,7 @@ fn approved_first(handoff: &Handoff, step: &Step) -> Plan {
             prompt: format!("May the work of step `{}` be handed to this agent?", step.step_id),
             subject: json!({ "input": { "$from": "/inputs" } }),
             approval_ttl_seconds: APPROVAL_TTL_SECONDS_DEFAULT,
+            refuse_if: None,
         },
     };
     plan.steps.insert(0, asks);

@@ -282,7 +282,11 @@ fn checkpoints(invocation: &Invocation<'_>, gaps: &mut Vec<Gap>) {
     let asks = |step: &&Step| match &step.kind {
         StepKind::Approval { requirement, .. } => *requirement != ApprovalRequirement::None,
         StepKind::Agent(handoff) => handoff.requirement != ApprovalRequirement::None,
-        StepKind::Tool { .. } | StepKind::Model { .. } | StepKind::Branch { .. } | StepKind::Wait { .. } => false,
+        StepKind::Tool { .. }
+        | StepKind::Model { .. }
+        | StepKind::Turn { .. }
+        | StepKind::Branch { .. }
+        | StepKind::Wait { .. } => false,
     };
     let there = invocation.plan.steps.iter().filter(asks).count();
     let needed = invocation.mode.meta().human_checkpoint_count;

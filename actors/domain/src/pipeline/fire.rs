@@ -178,6 +178,7 @@ pub fn fire(
         }],
         invocation: None,
         mode_override: None,
+        handoffs: None,
     })
 }
 

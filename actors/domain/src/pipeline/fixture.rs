@@ -147,6 +147,7 @@ pub fn score_case(case: &FixtureCase, run: &RunEnvelope) -> CaseScore {
             StepKind::Tool { .. }
             | StepKind::Agent { .. }
             | StepKind::Model { .. }
+            | StepKind::Turn { .. }
             | StepKind::Branch { .. }
             | StepKind::Wait { .. } => None,
         });

@@ -181,6 +181,8 @@ fn stages(run: &RunEnvelope) -> Vec<StageRehearsed> {
             | StepState::Throttled { .. }
             | StepState::AwaitingApproval { .. }
             | StepState::AwaitingBranch
+            | StepState::HandedOff { .. }
+            | StepState::Conversing
             | StepState::Waiting { .. } => "not-reached",
         };
         let calls = |simulated: bool| {

@@ -1,6 +1,8 @@
 //! Kill switches (KIL).
 
-use signalbox_domain::governance::kill_switch::{KillSwitch, RESERVED_PLANES, SAFE_DEGRADATION_MODES, degradation_offer};
+use signalbox_domain::governance::kill_switch::{
+    KillSwitch, RESERVED_PLANES, SAFE_DEGRADATION_MODES, degradation_offer,
+};
 use signalbox_domain::governance::kill_switch::{SwitchScope, decide_execution};
 use signalbox_domain::registry::AGENT_FAMILIES;
 use signalbox_domain::time::UnixMs;

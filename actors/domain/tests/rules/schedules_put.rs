@@ -7,9 +7,10 @@ use signalbox_domain::governance::change::{EpochChange, GovernanceChange, Govern
 use signalbox_domain::governance::kill_switch::{KillSwitch, SwitchScope};
 use signalbox_domain::identity::{Actor, Caller, Role};
 use signalbox_domain::ids::{ActorId, BudgetId, PipelineId, ScheduleId, SwitchId, TenantId};
+use signalbox_domain::pipeline::fire_run_id;
 use signalbox_domain::pipeline::schedule::managing::{backfill, find, put, redrive, remove, set_paused};
 use signalbox_domain::pipeline::schedule::{
-    CatchUp, Misfire, Overlap, PipelineSchedule, PutSchedule, Putting, Reason, Timing, Trigger, next_fire_for,
+    CatchUp, Firing, Misfire, Overlap, PipelineSchedule, PutSchedule, Putting, Reason, Timing, Trigger, next_fire_for,
     objection, retry_after_ms,
 };
 use signalbox_domain::quantity::{BudgetCategory, Micros};
@@ -140,12 +141,21 @@ fn a_fire_of_a_pipeline_is_the_same_submission_each_time_it_is_made() {
     let fires = Trigger::Pipeline {
         pipeline_id: PipelineId::new("veritas.weekly_briefing_pack").unwrap(),
         pipeline_semver: "1.0.0".to_owned(),
-        input: json!({"sources": ["a.md"]}),
+        input: json!({"sources": ["a.md"], "since": "-7d"}),
     };
     let slot = at("2026-05-04T05:00:00Z");
-    let made = fires.submission(slot).unwrap();
-    assert_eq!(made, fires.submission(slot).unwrap());
-    assert_eq!(made.pipeline_id.unwrap().as_str(), "veritas.weekly_briefing_pack");
+    let schedule =
+        putting(PutSchedule { fires, ..wish("@daily") }, &caller("ada", Role::Service), &GovernanceState::default());
+    let schedule = schedule.unwrap();
+    let fire_id = schedule.fire_id(slot);
+    let made = schedule.fires.firing(&fire_id, slot).unwrap();
+    assert_eq!(made, schedule.fires.firing(&fire_id, slot).unwrap());
+    let Firing::Pipeline(order) = made else { panic!("no pipeline: {made:?}") };
+    // Whoever triggers the pipeline by hand under this id gets this run.
+    assert_eq!(order.fire_id.as_deref(), Some("veritas.weekly_briefing_pack/acme/2026-05-04T05:00:00Z"));
+    assert_eq!(fire_run_id(&schedule.tenant_id, &order.pipeline_id, fire_id.as_str()), fire_id.run_id());
+    // A week before the slot, and not before the instant it was put at.
+    assert_eq!(order.input, json!({"sources": ["a.md"], "since": "2026-04-27"}));
 }
 
 #[test]

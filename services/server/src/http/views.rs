@@ -13,7 +13,8 @@ use signalbox_domain::run::progress::CustomerSummary;
 use signalbox_proto::v1;
 
 use super::shapes::{
-    Action, Approval, ApproversView, Degradation, Event, GapView, PreflightView, QuestionView, Run, SteeredRun, ToldEvent,
+    Action, Approval, ApproversView, Degradation, Event, GapView, PreflightView, QuestionView, Run, SteeredRun,
+    ToldEvent,
 };
 use crate::api::{Caller, Preflight, Question};
 use crate::asks::{Steered, sees_envelope};

@@ -157,7 +157,10 @@ fn errors() -> Vec<ApiError> {
         ApiError::Schedule(ScheduleDenial::BadBound("jitterSeconds", "at most 3600")),
         ApiError::Schedule(ScheduleDenial::BadReason),
         ApiError::Schedule(ScheduleDenial::BadBackfill("too long".to_owned())),
-        ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::BadInput("no".to_owned()))),
+        ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::BadInput(InputError {
+            field: "sources".to_owned(),
+            problem: "is missing".to_owned(),
+        }))),
         ApiError::Schedule(ScheduleDenial::Trigger(TriggerDenial::NoSuchPipeline(
             PipelineId::new("no.such").unwrap(),
             "1.0.0".to_owned(),

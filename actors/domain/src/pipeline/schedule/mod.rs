@@ -22,7 +22,7 @@ pub use due::{Due, NewFire, Standing, due};
 pub use fire::{FireId, FireState, Reason, START_ATTEMPTS_MAX, retry_after_ms};
 pub use managing::{PutSchedule, Putting, ScheduleDenial};
 pub use timing::{Slots, Timing, Weekday, next_fire_for, slots};
-pub use trigger::{Trigger, TriggerDenial};
+pub use trigger::{Firing, Trigger, TriggerDenial};
 
 /// Longest jitter, in seconds: an hour.
 pub const JITTER_SECONDS_MAX: u64 = 3_600;

@@ -1,22 +1,14 @@
 //! What a schedule fires, and the submission a fire comes to.
 
-use jiff::Timestamp;
-use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::TRIGGER_BYTES_MAX;
-use crate::governance::budget::OnExceeded;
+use super::{FireId, TRIGGER_BYTES_MAX};
 use crate::ids::{AgentId, PipelineId};
-use crate::pipeline::{briefing, spec_of, weekly_briefing};
-use crate::quantity::BudgetCategory;
+use crate::pipeline::{FirePipeline, InputError, PipelineInput, PipelineSpec, days_told_from, spec_of};
 use crate::redact::redact_value;
-use crate::run::plan::Plan;
-use crate::run::submission::{self, PlanInput, RunBudget, Submission, SubmissionError};
+use crate::run::submission::{self, Submission, SubmissionError};
 use crate::time::UnixMs;
-
-/// Most days back that a briefing may reach by `sinceDays`.
-const SINCE_DAYS_MAX: u64 = 3_660;
 
 /// What is fired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +30,15 @@ pub enum Trigger {
     },
 }
 
+/// What is asked for when a schedule fires: a pipeline's trigger, or a submission.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Firing {
+    /// As anybody triggers a pipeline, under the id of the fire.
+    Pipeline(FirePipeline),
+    /// As anybody submits a run.
+    Submission(Box<Submission>),
+}
+
 /// Why nothing can be fired.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TriggerDenial {
@@ -46,7 +47,7 @@ pub enum TriggerDenial {
     NoSuchPipeline(PipelineId, String),
     /// The pipeline does not take this.
     #[error("`input` is none that the pipeline takes: {0}")]
-    BadInput(String),
+    BadInput(#[from] InputError),
     /// The submission is not acceptable.
     #[error(transparent)]
     Submission(#[from] SubmissionError),
@@ -65,7 +66,7 @@ impl TriggerDenial {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NoSuchPipeline(..) => "no-such-pipeline",
-            Self::BadInput(_) => "pipeline-input-invalid",
+            Self::BadInput(_) => InputError::CODE,
             Self::Submission(error) => error.code(),
             Self::HoldsSecret => "schedule-holds-secret",
             Self::TooLarge(_) => "schedule-too-large",
@@ -74,14 +75,18 @@ impl TriggerDenial {
 }
 
 impl Trigger {
-    /// The submission of a fire whose slot is `at`: equal arguments give an equal one, so a fire that is started again says
-    /// the same.
-    pub fn submission(&self, at: UnixMs) -> Result<Submission, TriggerDenial> {
+    /// What a fire whose slot is `at` asks for: equal arguments give an equal answer, so a fire that is started again says
+    /// the same. Days that are said as a distance are told from the slot.
+    pub fn firing(&self, fire_id: &FireId, at: UnixMs) -> Result<Firing, TriggerDenial> {
         match self {
-            Self::Pipeline { pipeline_id, pipeline_semver, input } => {
-                submission_of_trigger(pipeline_id, pipeline_semver, input, at)
-            }
-            Self::Submission { submission } => Ok(submission::read(submission.clone())?),
+            Self::Pipeline { pipeline_id, pipeline_semver, input } => Ok(Firing::Pipeline(FirePipeline {
+                pipeline_id: pipeline_id.clone(),
+                pipeline_semver: Some(pipeline_semver.clone()),
+                input: days_told_from(spec(pipeline_id, pipeline_semver)?, input, at)?,
+                mode: None,
+                fire_id: Some(fire_id.to_string()),
+            })),
+            Self::Submission { submission } => Ok(Firing::Submission(Box::new(submission::read(submission.clone())?))),
         }
     }
 
@@ -116,73 +121,18 @@ impl Trigger {
         if redact_value(body).1 {
             return Err(TriggerDenial::HoldsSecret);
         }
-        self.submission(at).map(drop)
-    }
-}
-
-/// The plan of a pipeline trigger, as the submission of a run: the one place where a schedule meets the pipelines there are.
-pub fn submission_of_trigger(
-    pipeline_id: &PipelineId,
-    semver: &str,
-    input: &Value,
-    at: UnixMs,
-) -> Result<Submission, TriggerDenial> {
-    let none = || TriggerDenial::NoSuchPipeline(pipeline_id.clone(), semver.chars().take(64).collect());
-    let spec = spec_of(pipeline_id, Some(semver)).ok_or_else(none)?;
-    let root_agent_id = spec.root_agent_id().cloned().ok_or_else(none)?;
-    let plan = match pipeline_id.as_str() {
-        weekly_briefing::PIPELINE_ID => briefing_of(input, at).map_err(TriggerDenial::BadInput)?,
-        _ => return Err(none()),
-    };
-    Ok(Submission {
-        root_agent_id,
-        plan: PlanInput::Plan(plan),
-        inputs: json!({ "trigger": input, "slotUnixMs": at }),
-        agent_versions: Default::default(),
-        mode: spec.default_mode.to_owned(),
-        pipeline_id: Some(spec.pipeline_id),
-        pipeline_semver: Some(spec.semver.to_owned()),
-        budgets: vec![RunBudget {
-            category: BudgetCategory::CostUnits,
-            limit: spec.total_budget_cap,
-            on_exceeded: OnExceeded::Kill,
-        }],
-        invocation: None,
-        mode_override: None,
-    })
-}
-
-/// What a briefing is given.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct BriefingInput {
-    sources: Vec<String>,
-    #[serde(default)]
-    since: Option<String>,
-    /// The same, counted back from the fire: what a schedule means by "the last week".
-    #[serde(default)]
-    since_days: Option<u64>,
-}
-
-fn briefing_of(input: &Value, at: UnixMs) -> Result<Plan, String> {
-    let input = BriefingInput::deserialize(input).map_err(|error| error.to_string())?;
-    if input.sources.is_empty() || input.sources.len() > weekly_briefing::SOURCES_MAX {
-        return Err(format!("`sources` names 1 to {} files or feeds", weekly_briefing::SOURCES_MAX));
-    }
-    let since = match (input.since, input.since_days) {
-        (Some(_), Some(_)) => return Err("say `since` or `sinceDays`, not both".to_owned()),
-        (Some(day), None) => {
-            day.parse::<Date>().map_err(|_| "`since` is a day such as 2026-12-01".to_owned())?;
-            Some(day)
+        match self {
+            Self::Pipeline { pipeline_id, pipeline_semver, input } => {
+                let spec = spec(pipeline_id, pipeline_semver)?;
+                PipelineInput::read(spec, &days_told_from(spec, input, at)?)?;
+            }
+            Self::Submission { submission } => drop(submission::read(submission.clone())?),
         }
-        (None, Some(days)) => Some(days_before(at, days).ok_or("`sinceDays` is 0 to 3660 days")?),
-        (None, None) => None,
-    };
-    Ok(briefing(&input.sources, since.as_deref()))
+        Ok(())
+    }
 }
 
-fn days_before(at: UnixMs, days: u64) -> Option<String> {
-    let days = i64::try_from(days).ok().filter(|_| days <= SINCE_DAYS_MAX)?;
-    let then = Timestamp::from_millisecond(at.plus_seconds(days * -86_400).0).ok()?;
-    Some(then.strftime("%Y-%m-%d").to_string())
+fn spec(id: &PipelineId, semver: &str) -> Result<&'static PipelineSpec, TriggerDenial> {
+    let none = || TriggerDenial::NoSuchPipeline(id.clone(), semver.chars().take(64).collect());
+    spec_of(id, Some(semver)).ok_or_else(none)
 }
