@@ -62,11 +62,8 @@ impl RunEnvelope {
     /// What a call of this step is aimed at; `None` if the step makes no call.
     pub fn target_of(&self, step: &Step) -> Option<Target> {
         let turn = model_step::turn_tool();
-        let tool_id = match &step.kind {
-            StepKind::Tool { tool_id, .. } => tool_id,
-            StepKind::Turn { .. } => &turn,
-            _ => return None,
-        };
+        let is_turn = matches!(step.kind, StepKind::Turn { .. });
+        let tool_id = if is_turn { &turn } else { step.kind.tool_id()? };
         let agent_id = self.agent_of(step).clone();
         let target = Target {
             tenant_id: self.tenant_id.clone(),
@@ -80,7 +77,7 @@ impl RunEnvelope {
             provider_id: None,
             region: None,
         };
-        Some(if matches!(step.kind, StepKind::Turn { .. }) { self.target_of_turn(step, target) } else { target })
+        Some(if is_turn { self.target_of_turn(step, target) } else { target })
     }
 
     /// Steps that may be asked about now and need their arguments bound: tool calls and approvals, in plan order,

@@ -554,10 +554,11 @@ pub fn missing_scope(submitted: &RunSubmitted) -> Option<String> {
 pub fn mint_grants(submitted: &RunSubmitted, now: UnixMs) -> Vec<Grant> {
     let mut tools: Vec<&ToolId> = submitted.plan.steps.iter().filter_map(|step| step.kind.tool_id()).collect();
     let models = || {
-        submitted.plan.steps.iter().filter_map(|step| match &step.kind {
-            StepKind::Model { tools, .. } => Some(tools),
-            _ => None,
-        })
+        submitted
+            .plan
+            .steps
+            .iter()
+            .filter_map(|step| if let StepKind::Model { tools, .. } = &step.kind { Some(tools) } else { None })
     };
     tools.extend(models().flatten());
     tools.sort();

@@ -22,7 +22,7 @@ use crate::ids::{BudgetId, CallId, RunId, RunKey, StepId, TenantId, ToolId};
 use crate::quantity::Micros;
 use crate::run::chain::StoredEvent;
 use crate::run::envelope::RunEnvelope;
-use crate::run::event::{CallPending, RunEvent};
+use crate::run::event::{CallPending, CallSettled, RunEvent};
 use crate::run::evolve::{FoldError, begin, fold_read};
 use crate::run::model_step::{fallback_of, is_turn};
 use crate::run::status::RunStatus;
@@ -226,33 +226,39 @@ impl Again<'_> {
     }
 
     fn next(&mut self, run: &mut Run, stored: &StoredEvent, event: &RunEvent) {
-        match event {
-            RunEvent::CallPending(pending) if !pending.simulated && run.stopped.is_none() => {
-                let Some(target) = target_of(&run.envelope, pending) else { return };
-                self.calls += 1;
-                match self.objection(run, pending, &target, stored.at.ms()) {
-                    Some(objection) => run.object(stored, Some(pending), objection),
-                    None => {
-                        run.made.insert(pending.call_id, true);
-                    }
+        if let RunEvent::CallPending(pending) = event {
+            if pending.simulated || run.stopped.is_some() {
+                return;
+            }
+            let Some(target) = target_of(&run.envelope, pending) else { return };
+            self.calls += 1;
+            match self.objection(run, pending, &target, stored.at.ms()) {
+                Some(objection) => run.object(stored, Some(pending), objection),
+                None => {
+                    run.made.insert(pending.call_id, true);
                 }
             }
-            RunEvent::CallSettled(settled) if !settled.simulated => {
-                let cost = settled.charged.get(crate::quantity::BudgetCategory::CostUnits);
-                run.recorded_cost_units = run.recorded_cost_units.plus(cost);
-                if !run.made.contains_key(&settled.call_id) {
-                    return;
-                }
-                run.cost_units = run.cost_units.plus(cost);
-                let seconds = stored.at.ms().0.div_euclid(1_000);
-                for (budget_id, held) in run.held.remove(&settled.call_id).unwrap_or_default() {
-                    if let Some(metered) = self.meters.iter_mut().find(|m| m.budget.budget_id == budget_id) {
-                        let charged = settled.charged.get(metered.budget.category);
-                        settle(metered, held, charged, seconds);
-                    }
-                }
+        } else if let RunEvent::CallSettled(settled) = event {
+            self.settled(run, stored, settled);
+        }
+    }
+
+    fn settled(&mut self, run: &mut Run, stored: &StoredEvent, settled: &CallSettled) {
+        if settled.simulated {
+            return;
+        }
+        let cost = settled.charged.get(crate::quantity::BudgetCategory::CostUnits);
+        run.recorded_cost_units = run.recorded_cost_units.plus(cost);
+        if !run.made.contains_key(&settled.call_id) {
+            return;
+        }
+        run.cost_units = run.cost_units.plus(cost);
+        let seconds = stored.at.ms().0.div_euclid(1_000);
+        for (budget_id, held) in run.held.remove(&settled.call_id).unwrap_or_default() {
+            if let Some(metered) = self.meters.iter_mut().find(|m| m.budget.budget_id == budget_id) {
+                let charged = settled.charged.get(metered.budget.category);
+                settle(metered, held, charged, seconds);
             }
-            _ => {}
         }
     }
 

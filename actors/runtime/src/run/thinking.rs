@@ -27,10 +27,7 @@ impl State {
         scratch: &RunEnvelope,
         turn: &Step,
     ) -> Result<Result<call::Prepared, Unready>, StoreError> {
-        let owner = match &turn.kind {
-            StepKind::Turn { of, .. } => scratch.plan.step(of).cloned(),
-            _ => None,
-        };
+        let owner = if let StepKind::Turn { of, .. } = &turn.kind { scratch.plan.step(of).cloned() } else { None };
         let (Some(owner), Some(mut target)) = (owner, scratch.target_of(turn)) else {
             return Ok(Err(Unready::fails(turn, "internal", "the step is no turn of a model step")));
         };

@@ -132,19 +132,16 @@ pub fn answered(run: &RunEnvelope, call: &RunToolCallRecord, answer: &Value) -> 
     for (index, call) in (0_u32..).zip(calls) {
         let place = Place { of, turn: *number, index };
         let in_turn = outcome.proposed.len() as u32;
-        let verdict = match () {
-            () if is_last => {
-                Err(("model-turns-used-up", "this was the last turn; no call is made any more".to_owned()))
-            }
-            () if in_turn >= limits.calls_per_turn() => {
-                let message =
-                    format!("one answer may propose {} calls; propose the others later", limits.calls_per_turn());
-                Err(("too-many-calls", message))
-            }
-            () if room == 0 => {
-                Err(("model-calls-used-up", format!("the step may make {} calls and all are used", limits.calls())))
-            }
-            () => taken_on(&place, call, tools),
+        let verdict = if is_last {
+            Err(("model-turns-used-up", "this was the last turn; no call is made any more".to_owned()))
+        } else if in_turn >= limits.calls_per_turn() {
+            let most = limits.calls_per_turn();
+            Err(("too-many-calls", format!("one answer may propose {most} calls; propose the others later")))
+        } else if room == 0 {
+            let most = limits.calls();
+            Err(("model-calls-used-up", format!("the step may make {most} calls and all are used")))
+        } else {
+            taken_on(&place, call, tools)
         };
         match verdict {
             Ok(proposed) => {

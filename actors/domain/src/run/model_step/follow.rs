@@ -22,16 +22,16 @@ pub fn is_transient(code: &str) -> bool {
 /// What is due in a step of kind `model` that may begin, or has.
 pub(crate) fn follow(run: &RunEnvelope, index: usize, now: UnixMs) -> Option<RunEvent> {
     let step = run.plan.steps.get(index)?;
-    match run.steps.get(index)? {
-        StepState::Conversing => turn_failed(run, step),
-        StepState::Pending if run.may_begin(index, now) => {
-            // A step that was begun before goes on counting: its old turns keep their names.
-            let taken = |turn: &u32| turn_id(&step.step_id, *turn).is_some_and(|id| run.plan.step(&id).is_some());
-            let first_turn = (1..u32::MAX).find(|turn| !taken(turn)).unwrap_or(1);
-            Some(RunEvent::ModelBegan { step_id: step.step_id.clone(), first_turn })
-        }
-        _ => None,
+    if matches!(run.steps.get(index)?, StepState::Conversing) {
+        return turn_failed(run, step);
     }
+    if !run.may_begin(index, now) {
+        return None;
+    }
+    // A step that was begun before goes on counting: its old turns keep their names.
+    let taken = |turn: &u32| turn_id(&step.step_id, *turn).is_some_and(|id| run.plan.step(&id).is_some());
+    let first_turn = (1..u32::MAX).find(|turn| !taken(turn)).unwrap_or(1);
+    Some(RunEvent::ModelBegan { step_id: step.step_id.clone(), first_turn })
 }
 
 // The turn ended without an answer: by the gate, by the provider, or by whoever decided over it.

@@ -84,7 +84,7 @@ pub fn turn_args(
         let Some(id) = turn_id(of, number) else { continue };
         // A turn that failed has said nothing.
         let Some(answer) = output(&id) else { continue };
-        messages.extend(said(run, &id, number, conversation.refused.get(&number), &answer, output));
+        messages.extend(said(run, &id, conversation.refused.get(&number), &answer, output));
     }
     let StepKind::Model { tools, .. } = &owner.kind else { return Err(TurnFault::NoModel) };
     let is_last = conversation.ordinal() >= limits.turns();
@@ -140,7 +140,6 @@ fn opening(prompt: &Value) -> Vec<Value> {
 fn said(
     run: &RunEnvelope,
     turn: &StepId,
-    number: u32,
     refused: Option<&Vec<super::ProposalRefused>>,
     answer: &Value,
     output: &dyn Fn(&StepId) -> Option<Value>,
@@ -149,7 +148,6 @@ fn said(
     let calls = answer.get("calls").and_then(Value::as_array).unwrap_or(&none);
     let text = answer.get("text").cloned().unwrap_or_default();
     let mut messages = vec![json!({ "role": "assistant", "text": text, "calls": calls })];
-    let _ = number;
     for (index, call) in (0_u32..).zip(calls) {
         let refusal = refused.into_iter().flatten().find(|refusal| refusal.index == index);
         let result = match refusal {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
+use super::event::ModelAnswered;
 use super::{added_by, call_id, is_turn, turn_id};
 use crate::ids::{CallId, StepId};
 use crate::run::envelope::RunEnvelope;
@@ -22,40 +23,39 @@ pub(crate) struct Conversations {
 impl Conversations {
     /// What is wrong with the next event; `run` is as it was before it.
     pub(crate) fn look(&mut self, run: &RunEnvelope, event: &RunEvent) -> Option<(&'static str, String)> {
-        match event {
-            RunEvent::ModelAsked(asked) => {
-                self.asked.insert(asked.call_id, (asked.step_id.clone(), asked.turn));
-                None
-            }
-            RunEvent::CallPending(pending) if is_turn(&pending.tool_id) => {
+        if let RunEvent::ModelAsked(asked) = event {
+            self.asked.insert(asked.call_id, (asked.step_id.clone(), asked.turn));
+        } else if let RunEvent::CallPending(pending) = event {
+            if is_turn(&pending.tool_id) {
                 let asked = self.asked.contains_key(&pending.call_id) || pending.simulated;
-                (!asked).then(|| ("turn-not-asked", format!("call {}", pending.call_id)))
+                return (!asked).then(|| ("turn-not-asked", format!("call {}", pending.call_id)));
             }
-            RunEvent::CallPending(pending) => proposed(run, pending),
-            RunEvent::CallSettled(settled) => {
-                if matches!(settled.outcome, CallOutcome::Ok | CallOutcome::Partial) {
-                    self.settled_well.insert(settled.call_id);
-                }
-                None
+            return proposed(run, pending);
+        } else if let RunEvent::CallSettled(settled) = event {
+            if matches!(settled.outcome, CallOutcome::Ok | CallOutcome::Partial) {
+                self.settled_well.insert(settled.call_id);
             }
-            RunEvent::ModelAnswered(answered) => {
-                let call = run.call(answered.call_id);
-                let turn = turn_id(&answered.step_id, answered.turn);
-                let is_its_turn = call.is_some_and(|call| Some(&call.step_id) == turn.as_ref());
-                if !is_its_turn || !self.settled_well.contains(&answered.call_id) {
-                    return Some(("answer-without-turn", format!("turn {} of `{}`", answered.turn, answered.step_id)));
-                }
-                if !self.answered.insert(answered.call_id) {
-                    return Some(("answered-twice", format!("turn {} of `{}`", answered.turn, answered.step_id)));
-                }
-                let misnamed = answered.proposed.iter().find(|proposed| {
-                    let name = call_id(&answered.step_id, answered.turn, proposed.index.saturating_add(1));
-                    name.as_ref() != Some(&proposed.step_id)
-                });
-                misnamed.map(|proposed| ("proposal-misnamed", format!("`{}`", proposed.step_id)))
-            }
-            _ => None,
+        } else if let RunEvent::ModelAnswered(answered) = event {
+            return self.answered(run, answered);
         }
+        None
+    }
+
+    fn answered(&mut self, run: &RunEnvelope, answered: &ModelAnswered) -> Option<(&'static str, String)> {
+        let call = run.call(answered.call_id);
+        let turn = turn_id(&answered.step_id, answered.turn);
+        let is_its_turn = call.is_some_and(|call| Some(&call.step_id) == turn.as_ref());
+        if !is_its_turn || !self.settled_well.contains(&answered.call_id) {
+            return Some(("answer-without-turn", format!("turn {} of `{}`", answered.turn, answered.step_id)));
+        }
+        if !self.answered.insert(answered.call_id) {
+            return Some(("answered-twice", format!("turn {} of `{}`", answered.turn, answered.step_id)));
+        }
+        let misnamed = answered.proposed.iter().find(|proposed| {
+            let name = call_id(&answered.step_id, answered.turn, proposed.index.saturating_add(1));
+            name.as_ref() != Some(&proposed.step_id)
+        });
+        misnamed.map(|proposed| ("proposal-misnamed", format!("`{}`", proposed.step_id)))
     }
 }
 
