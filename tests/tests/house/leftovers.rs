@@ -26,6 +26,8 @@ fn nothing_is_left_lying_about() {
     let mut found = Vec::new();
     for file in files("", &EVERYWHERE) {
         for (index, line) in file.text.lines().enumerate() {
+            // What a binding reads of a step's output is no path of any machine.
+            let line = line.replace("/output/", "/output ");
             for (word, why) in &words {
                 if line.contains(word.as_str()) {
                     found.push(format!("{}:{}: `{word}`: {why}", file.path, index + 1));

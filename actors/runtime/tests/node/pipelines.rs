@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use signalbox_domain::governance::budgeting::Expected;
+use signalbox_domain::governance::change::GovernanceChange;
 use signalbox_domain::governance::grant::GrantScope;
 use signalbox_domain::governance::kill_switch::SwitchScope;
 use signalbox_domain::identity::Role;
@@ -239,7 +240,9 @@ async fn a_contradiction_fails_a_story_at_its_gate_before_the_counterclaim_and_a
         [("contradiction_check", json!({"found": 2, "contradictions": [{}, {}], "denials": [], "compared": 9}))];
     let answers = answers.map(|(id, value)| (StepId::new(id).unwrap(), StubAnswer::Output(value)));
     let world = world(BTreeMap::from(answers)).await;
-    world.change(tenant_grant("source.fetch")).await;
+    let GovernanceChange::GrantIssued(mut grant) = tenant_grant("source.fetch") else { panic!("a grant") };
+    grant.constraints.paths = Some(vec!["/a".to_owned()]);
+    world.change(GovernanceChange::GrantIssued(grant)).await;
     let fired =
         world.node.fire_pipeline(&boss(), fire("veritas.story_drafting", json!({"folder": "/a"}))).await.unwrap();
     let run = world.until_status(fired.submitted.run_id, RunStatus::AwaitingApproval).await;
