@@ -326,8 +326,7 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         agents: run.agents.clone(),
         // A fork is made by an operator's hand; what comes of it says nothing of either version.
         routing: None,
-        // It is nobody's child: what it costs is in nobody else's books. What bounded its source bounds it too (I6).
-        parent_run_id: None,
+        parent_run_id: run.parent_run_id,
         forked_from_run_id: Some(run.run_id),
         pipeline_id: run.pipeline_id.clone(),
         pipeline_semver: run.pipeline_semver.clone(),
@@ -347,6 +346,8 @@ pub fn fork(run: &RunEnvelope, fork: &Fork<'_>, context: &Context) -> Result<Vec
         submission_hash: run.submission_hash.clone(),
         carried_outputs: carried(run),
         handoff_rules: run.handoff_rules,
+        // It says where it comes from, and is nobody's child: what it costs is in nobody else's books. What bounded its
+        // source bounds it too (I6).
         handed_off: run.handed_off.as_deref().map(|handed| Box::new(HandedOff { parent: None, ..handed.clone() })),
     };
     let audit = RunControlAuditEvent {

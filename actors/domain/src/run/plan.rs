@@ -156,7 +156,8 @@ pub struct Handoff {
     /// What the sub-run's plan reads under `/inputs`; bound like tool arguments.
     #[serde(default)]
     pub input: Value,
-    /// What the sub-run does.
+    /// What the sub-run does. Journals from before there were sub-runs have steps without one; none is submitted.
+    #[serde(default = "no_plan", skip_serializing_if = "is_no_plan")]
     pub plan: Plan,
     /// The most it may cost; what its tools may cost at most by the catalog, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,6 +168,14 @@ pub struct Handoff {
     /// What it may do; its plan's tools, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegate: Option<Delegation>,
+}
+
+const fn no_plan() -> Plan {
+    Plan { steps: Vec::new(), max_parallel: None }
+}
+
+fn is_no_plan(plan: &Plan) -> bool {
+    plan.steps.is_empty()
 }
 
 const fn nobody() -> ApprovalRequirement {
