@@ -56,8 +56,9 @@ fn what_is_put_fires_every_second_also_after_the_process_was_killed_and_every_ac
     let schedule = ok(&server, &put)["schedule"].clone();
     assert_eq!((&schedule["ownerActorId"], &schedule["overlap"]), (&json!("dev:operator"), &json!("skip")));
     assert_eq!(ok(&server, &put)["unchanged"], json!(true));
-    let first = until(&server, |seen| seen.len() >= 2);
-    let run = first[0]["runId"].as_str().unwrap();
+    let started = |seen: &[Value]| seen.iter().filter(|fire| fire["state"] == "started").count();
+    let first = until(&server, |seen| started(seen) >= 2);
+    let run = first.iter().find_map(|fire| fire["runId"].as_str()).unwrap();
     assert_eq!(ok(&server, &["runs", "get", run])["runId"], json!(run));
 
     let server = Server::over(server.cut(), &[]);
