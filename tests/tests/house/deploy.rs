@@ -59,7 +59,7 @@ fn dashboards_alerts_and_pages_name_only_metrics_that_a_node_serves() {
             }
         }
     }
-    none("metrics that no node serves", unknown);
+    none(unknown, "metrics that no node serves:");
     let all: BTreeSet<_> = watched.iter().flat_map(|file| named(&file.text)).collect();
     assert!(all.len() > 20, "only {} metrics are watched", all.len());
 }
@@ -106,5 +106,5 @@ fn no_password_stands_in_a_file_that_is_handed_out() {
             }
         }
     }
-    none("passwords", found);
+    none(found, "passwords:");
 }

@@ -45,6 +45,7 @@ fn gates(plan: &Plan) -> Vec<(&str, ApprovalRequirement)> {
         StepKind::Tool { .. }
         | StepKind::Agent { .. }
         | StepKind::Model { .. }
+        | StepKind::Turn { .. }
         | StepKind::Branch { .. }
         | StepKind::Wait { .. } => None,
     };

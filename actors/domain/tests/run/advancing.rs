@@ -3,7 +3,6 @@
 use serde_json::json;
 use signalbox_domain::identity::Actor;
 use signalbox_domain::run::advance::{advance, next_wake, projection};
-use signalbox_domain::run::plan::StepKind;
 use signalbox_domain::run::status::RunStatus;
 use signalbox_domain::run::step::StepState;
 
@@ -79,16 +78,6 @@ fn a_throttled_step_asks_again_when_its_time_has_come_or_somebody_resumes() {
     story.command(resume()).unwrap();
     assert_eq!(story.ready(), ["a"]);
     assert_eq!(story.status(), RunStatus::Running);
-}
-
-#[test]
-fn a_run_that_needs_a_kind_of_step_nobody_can_run_fails_instead_of_hanging() {
-    let mut story = Story::queued(vec![tool("a", &[])]);
-    let mut plan = (*story.run.plan).clone();
-    plan.steps[0].kind = StepKind::Agent { input: json!("hello") };
-    story.run.plan = plan.into();
-    story.go_on();
-    assert_eq!(story.run.end.clone().unwrap().code.as_deref(), Some("step-kind-not-available"));
 }
 
 #[test]

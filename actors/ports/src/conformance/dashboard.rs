@@ -1,5 +1,7 @@
 //! Every store finds the rows that `filter_dashboard` says, in pages, and counts them.
 
+use std::collections::BTreeSet;
+
 use signalbox_domain::dashboard::{
     CostBand, DashboardEntry, DashboardFilter, LatencyBand, RUN_LIST_BUCKETS, RunBucket, filter_dashboard,
 };
@@ -101,6 +103,7 @@ fn any_filter(dice: &mut Dice, rows: &[DashboardEntry]) -> DashboardFilter {
         tenant_id: dice.maybe(&["acme", "globex"]).map(tenant),
         agent_id: dice.maybe(&agents()),
         family: dice.maybe(&["research", "moderation-triage"]).map(str::to_owned),
+        family_agents: dice.maybe(&[BTreeSet::new(), agents().into_iter().take(1).collect()]),
         pipeline_id: dice.maybe(&pipelines()),
         status: dice.few(&RunStatus::ALL),
         bucket: dice.few(&RUN_LIST_BUCKETS),

@@ -136,7 +136,15 @@ pub(crate) fn admission_by(event: &RunEvent, append_began: BootInstant) -> Admit
         closed: false,
     };
     let answers = vec![AskAnswer::Admitted { seq: 5 }];
-    let accepted = Accepted { projection: None, events: vec![stored], read_back: Vec::new(), answers, head };
+    let accepted = Accepted {
+        projection: None,
+        events: vec![stored],
+        read_back: Vec::new(),
+        answers,
+        head,
+        begun: Vec::new(),
+        ends: false,
+    };
     match Appended::accept(accepted, append_began).asks.pop() {
         Some(AskOutcome::Admitted(admitted)) => admitted,
         other => panic!("not admitted: {other:?}"),
