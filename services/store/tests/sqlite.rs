@@ -108,18 +108,18 @@ async fn a_folder_that_cannot_be_used_is_reported() {
 async fn a_store_that_needs_a_newer_version_is_refused_and_one_that_does_not_is_opened() {
     let dir = tempfile::tempdir().unwrap();
     open(&dir).await.close().await;
-    execute(&dir, "UPDATE store_meta SET schema_version = 10").await;
+    execute(&dir, "UPDATE store_meta SET schema_version = 99").await;
     execute(
         &dir,
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-         VALUES (10, 'from the future', 1, x'00', 0)",
+         VALUES (99, 'from the future', 1, x'00', 0)",
     )
     .await;
     open(&dir).await.close().await;
-    execute(&dir, "UPDATE store_meta SET min_reader = 10").await;
+    execute(&dir, "UPDATE store_meta SET min_reader = 99").await;
     let error = refused(dir.path()).await;
     assert_eq!(error.code(), "store-schema-newer");
-    assert!(error.to_string().contains("schema 10"), "{error}");
+    assert!(error.to_string().contains("schema 99"), "{error}");
 }
 
 #[cfg(unix)]

@@ -78,6 +78,10 @@ async fn world(answers: BTreeMap<StepId, StubAnswer>) -> World {
 
 async fn run_case(pipeline: &PipelineId, case: &FixtureCase) -> RunEnvelope {
     let world = world(case.answers.clone()).await;
+    // Reading calendars of this machine needs a grant that names their folder, also in a rehearsal.
+    let GovernanceChange::GrantIssued(mut calendars) = tenant_grant("calendar.read") else { panic!("a grant") };
+    calendars.constraints.paths = Some(vec!["/cal".to_owned()]);
+    world.change(GovernanceChange::GrantIssued(calendars)).await;
     let mut order = fire(pipeline.as_str(), case.input.clone());
     order.mode = Some(Mode::RehearsalDryRun);
     let fired = world.node.fire_pipeline(&boss(), order).await.unwrap();

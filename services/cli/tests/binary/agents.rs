@@ -162,16 +162,16 @@ fn versions_are_published_moved_and_refused_by_their_codes() {
 }
 
 /// Answers everything alike.
-struct Calendar {
+struct Adjudicator {
     recovery: Recovery,
 }
 
 #[async_trait]
-impl Tool for Calendar {
+impl Tool for Adjudicator {
     fn descriptor(&self) -> Descriptor {
-        let entry = catalog::entry(&"calendar.read".parse().unwrap()).unwrap();
+        let entry = catalog::entry(&"themis.adjudicate".parse().unwrap()).unwrap();
         Descriptor {
-            tool_id: "calendar.read".to_owned(),
+            tool_id: "themis.adjudicate".to_owned(),
             semver: "1.3.0".to_owned(),
             input_schema: entry.input_schema.clone(),
             output_schema: entry.output_schema.clone(),
@@ -181,7 +181,7 @@ impl Tool for Calendar {
         }
     }
     async fn run(&self, _: ToolCall, _: ProgressSink) -> ToolOutcome {
-        ToolOutcome::Ok(Answer::new(json!({"free": true}), Measured::new()))
+        ToolOutcome::Ok(Answer::new(json!({"upheld": true}), Measured::new()))
     }
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn executor(recovery: Recovery) -> SocketAddr {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             told.send(listener.local_addr().unwrap()).unwrap();
-            let tool: Arc<dyn Tool> = Arc::new(Calendar { recovery });
+            let tool: Arc<dyn Tool> = Arc::new(Adjudicator { recovery });
             serve(listener, None, ToolServer::new([tool]), std::future::pending()).await.unwrap();
         });
     });
@@ -205,24 +205,24 @@ fn an_executor_is_used_without_a_restart_and_after_one_and_not_once_it_is_retire
     let data = TempDir::new().unwrap();
     let config = file(&data, "box.toml", "[[exemptions]]\nhost = \"127.0.0.1\"\ncidr = \"127.0.0.1/32\"\n");
     let server = Server::over(data, &["--config", &config]);
-    let plan = calls("ref.study-plan-synthesis", "calendar.read");
+    let plan = calls("ref.moderation-triage", "themis.adjudicate");
     assert_eq!(server.submit(&plan, "").code(), "agent_tools_not_configured");
-    let at = |address: SocketAddr, more: &str| format!("executors register cal --address http://{address} {more}");
+    let at = |address: SocketAddr, more: &str| format!("executors register judge --address http://{address} {more}");
 
-    let careless = executor(Recovery::AtMostOnce);
-    assert_eq!(act(&server, &at(careless, "--tool calendar.read")).code(), "executor-recovery-differs");
-    let good = executor(Recovery::Idempotent);
+    let careless = executor(Recovery::Idempotent);
+    assert_eq!(act(&server, &at(careless, "--tool themis.adjudicate")).code(), "executor-recovery-differs");
+    let good = executor(Recovery::AtMostOnce);
     assert_eq!(act(&server, &at(good, "--tool notify.send")).code(), "executor-tool-not-registered");
     assert_eq!(act(&server, &at(good, "--tool memory.read")).code(), "tool-bound-twice");
     assert_eq!(act(&server, &at(good, "--tool rm.rf")).code(), "executor-tool-unknown");
-    let pinned = format!("--tool calendar.read --schemas-digest {}", "0".repeat(64));
+    let pinned = format!("--tool themis.adjudicate --schemas-digest {}", "0".repeat(64));
     assert_eq!(act(&server, &at(good, &pinned)).code(), "executor-schemas-digest-differs");
-    let inside = "executors register cal --address http://10.0.0.1:1 --tool calendar.read";
+    let inside = "executors register judge --address http://10.0.0.1:1 --tool themis.adjudicate";
     assert_eq!(act(&server, inside).code(), "executor-address-refused");
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(act(&server, &at(nobody, "--tool calendar.read")).code(), "executor-not-described");
+    assert_eq!(act(&server, &at(nobody, "--tool themis.adjudicate")).code(), "executor-not-described");
 
-    let registered = act(&server, &at(good, "--tool calendar.read"));
+    let registered = act(&server, &at(good, "--tool themis.adjudicate"));
     assert_eq!(registered.json()["executor"]["tools"][0]["semver"], "1.3.0", "{registered:?}");
     let shown = until_closed(&server, &server.submit(&plan, ""));
     assert_eq!(shown["status"], "completed", "{shown}");
@@ -231,11 +231,11 @@ fn an_executor_is_used_without_a_restart_and_after_one_and_not_once_it_is_retire
     let (_, data) = server.end();
     let server = Server::over(data, &["--config", &config]);
     assert_eq!(until_closed(&server, &server.submit(&plan, ""))["status"], "completed");
-    assert_eq!(act(&server, "executors retire cal").exit, 0);
+    assert_eq!(act(&server, "executors retire judge").exit, 0);
     assert_eq!(server.submit(&plan, "").code(), "agent_tools_not_configured");
-    assert_eq!(act(&server, "executors retire cal").code(), "executor-already-retired");
+    assert_eq!(act(&server, "executors retire judge").code(), "executor-already-retired");
     assert_eq!(server.json("executors list").json()["executors"], json!([]));
-    assert_eq!(server.json("executors list --all").json()["executors"][0]["executorId"], "cal");
+    assert_eq!(server.json("executors list --all").json()["executors"][0]["executorId"], "judge");
 }
 
 #[test]

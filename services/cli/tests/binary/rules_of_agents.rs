@@ -129,8 +129,9 @@ fn an_executor_is_registered_by_a_file_and_not_brought_back_once_it_is_retired()
     let server = Server::over(data, &["--config", &config]);
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("cal.yaml");
-    let address = executor(Recovery::Idempotent);
-    let cal = document("executor", &format!("executorId: cal\naddress: http://{address}\ntoolIds: [calendar.read]"));
+    let address = executor(Recovery::AtMostOnce);
+    let cal =
+        document("executor", &format!("executorId: cal\naddress: http://{address}\ntoolIds: [themis.adjudicate]"));
     put(folder.path(), "cal.yaml", &cal);
     assert_eq!(titles(&apply(&server, &path, &["--dry-run"])), ["executor cal"]);
     assert_eq!(server.json("executors list --all").json()["executors"], json!([]));
@@ -138,7 +139,7 @@ fn an_executor_is_registered_by_a_file_and_not_brought_back_once_it_is_retired()
     assert_eq!(titles(&apply(&server, &path, &["--yes"])), [""; 0]);
     put(folder.path(), "exported.yaml", &run(&mut server.command("export")).out);
     assert_eq!(titles(&apply(&server, &folder.path().join("exported.yaml"), &["--yes"])), [""; 0]);
-    put(folder.path(), "cal.yaml", &cal.replace("calendar.read", "notify.send"));
+    put(folder.path(), "cal.yaml", &cal.replace("themis.adjudicate", "notify.send"));
     assert!(apply(&server, &path, &["--yes"]).err.contains("executor-exists"));
     put(folder.path(), "cal.yaml", &cal.replace("executorId: cal", "executorId: other"));
     assert!(apply(&server, &path, &["--yes"]).err.contains("tool-bound-twice"));

@@ -83,7 +83,7 @@ fn what_is_put_fires_every_second_also_after_the_process_was_killed_and_every_ac
     ok(&server, &["schedules", "remove", "pulse", "--reason", "over"]);
     refused(&server, &["schedules", "show", "pulse"], 1, "no-such-schedule");
     let acts = ok(&server, &["audit", "list"]);
-    let kinds: Vec<&str> = acts["events"].as_array().unwrap().iter().filter_map(|act| act["kind"].as_str()).collect();
+    let kinds: Vec<&str> = acts["acts"].as_array().unwrap().iter().filter_map(|act| act["kind"].as_str()).collect();
     assert_eq!(kinds, ["schedule-put", "schedule-paused", "schedule-resumed", "schedule-removed"]);
 }
 

@@ -114,8 +114,8 @@ fn an_executor_elsewhere_is_reached_over_tls_with_the_nodes_certificate_and_not_
     };
     let refused = start(entry(json!({})));
     assert_eq!((refused.exit, refused.code()), (1, "executor-not-described"), "{refused:?}");
-    // With it the executor is heard; that it serves what is bundled anyhow is found out only by whoever is let in.
+    // With it the executor is heard; that it stands there twice is found out only by whoever is let in.
     let pair = json!({ "clientCert": authority.path("node.pem"), "clientKey": authority.path("node.key") });
-    let heard = start(entry(pair));
+    let heard = start(entry(pair.clone()) + &entry(pair));
     assert_eq!((heard.exit, heard.code()), (1, "tool-bound-twice"), "{heard:?}");
 }

@@ -138,7 +138,7 @@ fn a_collector_hears_of_a_request_its_run_and_each_call_in_one_trace_and_of_no_a
         assert!(said.contains_key("signalbox.grant.id") && said.contains_key("signalbox.governance.epoch"), "{said:?}");
     }
     let appends = collector.named("journal.append");
-    assert!(appends.iter().filter(|span| span.trace_id == root.trace_id).count() >= 3);
+    assert!(appends.iter().filter(|span| span.trace_id == root.trace_id).count() >= 2);
 
     // A refusal is a span of its own, with the code that `explain` tells.
     let refused = calls.iter().find(|span| span.trace_id == of(refused_id).trace_id).unwrap();

@@ -25,7 +25,9 @@ const PAGE_WITHIN: Duration = Duration::from_secs(2);
 /// failure, a pipeline, an agent or a word of its own. All others are completed within two seconds, for nothing.
 const ON_SQLITE: &str = "
     WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100000)
-    INSERT INTO runs SELECT unhex(printf('%032x', n * 2)), 'acme', unhex(printf('%032x', n * 2)), NULL, 1, 3, zeroblob(32),
+    INSERT INTO runs (run_key, tenant, run_id, owner_incarnation, lease_epoch, last_seq, last_hash, last_at, control_seq,
+        inbox_len, wake_at_ms, parked, closed, format)
+    SELECT unhex(printf('%032x', n * 2)), 'acme', unhex(printf('%032x', n * 2)), NULL, 1, 3, zeroblob(32),
         1800000000000000 + n * 1000000, 0, 0, NULL, 1, 1, 1 FROM n;
     WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100000)
     INSERT INTO run_dashboard (run_key, tenant, pipeline_id, root_agent_id, submitted_at, status, total_cost_micros, percent,
@@ -42,7 +44,8 @@ const ON_SQLITE: &str = "
 fn on_postgres() -> String {
     let key = "lpad(to_hex(n * 2), 32, '0')::uuid";
     format!(
-        "INSERT INTO runs SELECT {key}, 'acme', {key}, NULL, 1, 3, decode(repeat('00', 32), 'hex'), \
+        "INSERT INTO runs (run_key, tenant, run_id, owner_incarnation, lease_epoch, last_seq, last_hash, last_at, \
+         control_seq, inbox_len, wake_at_ms, parked, closed, format) SELECT {key}, 'acme', {key}, NULL, 1, 3, decode(repeat('00', 32), 'hex'), \
          1800000000000000 + n * 1000000, 0, 0, NULL, TRUE, TRUE, 1 FROM generate_series(1::int8, 100000) AS n; \
          INSERT INTO run_dashboard (run_key, tenant, pipeline_id, root_agent_id, submitted_at, status, \
          total_cost_micros, percent, waiting_for, open_approvals, ended_at, cost_band, slow_at_ms, warned, words) \

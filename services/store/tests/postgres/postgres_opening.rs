@@ -36,16 +36,16 @@ async fn a_database_that_needs_a_newer_version_is_refused_and_one_that_does_not_
     open(&database).await.close().await;
     database
         .execute(
-            "UPDATE store_meta SET schema_version = 10; \
+            "UPDATE store_meta SET schema_version = 99; \
              INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-             VALUES (10, 'from the future', TRUE, '', 0)",
+             VALUES (99, 'from the future', TRUE, '', 0)",
         )
         .await;
     open(&database).await.close().await;
-    database.execute("UPDATE store_meta SET min_reader = 10").await;
+    database.execute("UPDATE store_meta SET min_reader = 99").await;
     let error = refused(&database.url()).await;
     assert_eq!(error.code(), "store-schema-newer");
-    assert!(error.to_string().contains("schema 10"), "{error}");
+    assert!(error.to_string().contains("schema 99"), "{error}");
 }
 
 #[tokio::test]

@@ -56,6 +56,8 @@ use crate::server::ToolServer;
 
 /// Calls that may run on one executor at once, unless configured otherwise.
 pub const CONCURRENCY_DEFAULT: usize = 64;
+/// What the executor in this process is called.
+const IN_PROCESS: &str = "in-process";
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// Bytes in flight inside the process.
@@ -158,7 +160,8 @@ impl ExecutorClient {
         Self::connect_all([Endpoint::Uri(uri.to_owned())], CONCURRENCY_DEFAULT, clock).await
     }
 
-    /// A client of several executors, each asked what it serves, each with `concurrency` calls at most.
+    /// A client of several executors, each asked what it serves, each with `concurrency` calls at most. A tool of this process gives
+    /// way to an executor elsewhere that serves it: whoever configures one wants it used.
     pub async fn connect_all(
         endpoints: impl IntoIterator<Item = Endpoint>,
         concurrency: usize,
@@ -167,7 +170,7 @@ impl ExecutorClient {
         let channels: Result<Vec<_>, _> = endpoints
             .into_iter()
             .map(|endpoint| match endpoint {
-                Endpoint::InProcess(server) => Ok(("in-process".to_owned(), in_process(server.service()))),
+                Endpoint::InProcess(server) => Ok((IN_PROCESS.to_owned(), in_process(server.service()))),
                 Endpoint::Uri(uri) => remote(&uri, None).map(|channel| (uri, channel)),
                 Endpoint::Secure { uri, tls } => remote(&uri, Some(tls)).map(|channel| (uri, channel)),
             })
@@ -188,9 +191,15 @@ impl ExecutorClient {
             let described = executor.describe().await.and_then(|response| tools_described(&response));
             for (tool, semver, declared) in described.map_err(|problem| BindError::Describe { name, problem })? {
                 let bound = Bound { executor: Arc::clone(&executor), semver, declared };
-                if client.tools.insert(tool.clone(), bound).is_some() {
-                    return Err(BindError::ToolBoundTwice(tool));
+                let is_elsewhere = executor.name != IN_PROCESS;
+                match client.tools.get(&tool) {
+                    None => {}
+                    Some(before) if is_elsewhere && before.executor.name == IN_PROCESS => {
+                        tracing::info!(%tool, executor = executor.name, "takes the place of the bundled tool");
+                    }
+                    Some(_) => return Err(BindError::ToolBoundTwice(tool)),
                 }
+                client.tools.insert(tool, bound);
             }
         }
         Ok(client)

@@ -95,6 +95,22 @@ async fn a_tool_that_two_executors_serve_is_refused_at_the_start() {
 }
 
 #[tokio::test]
+async fn a_bundled_tool_gives_way_to_an_executor_elsewhere_that_serves_it() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let theirs = ScriptedTool::new(|_, _| async { done() }).server();
+    tokio::spawn(crate::serve(listener, None, theirs, std::future::pending()));
+    let ours = ScriptedTool::new(|_, _| async { done() }).server();
+    let endpoints = [Endpoint::InProcess(ours), Endpoint::Uri(uri.clone())];
+    let clock = Arc::new(super::testing::HandClock::default());
+    let client = ExecutorClient::connect_all(endpoints, 1, clock.clone()).await.unwrap();
+    let tool = ToolId::new("memory.read").unwrap();
+    assert_eq!(client.bound(&tool).unwrap().executor.name, uri);
+    let twice = [Endpoint::Uri(uri.clone()), Endpoint::Uri(uri)];
+    assert_eq!(ExecutorClient::connect_all(twice, 1, clock).await.unwrap_err().code(), "tool-bound-twice");
+}
+
+#[tokio::test]
 async fn an_address_that_is_none_and_an_executor_that_is_not_there_are_told_apart() {
     let clock = Arc::new(super::testing::HandClock::default());
     for bad in ["", "localhost", "https://localhost:1", "http://"] {
