@@ -22,6 +22,8 @@ const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const OPERATIONS_MAX: usize = 400_000;
 /// A gap in a line that is a space, in thousandths of the letter size.
 const SPACE_GAP: f64 = -180.0;
+/// Width of a letter beside its height, on average.
+const LETTER_WIDTH: f64 = 0.55;
 /// A line this much larger than most of the text is a heading.
 const HEADING_RATIO: f64 = 1.15;
 /// Longest heading, in bytes.
@@ -111,6 +113,7 @@ fn page_lines(document: &Document, page: lopdf::ObjectId) -> Result<Vec<Line>, l
         encodings: &encodings,
         encoding: None,
         pen: Pen { size: 1.0, scale: 1.0, leading: 0.0, line: (0.0, 0.0) },
+        drawn: 0,
         lines: Vec::new(),
     };
     for operation in content.operations.iter().take(OPERATIONS_MAX) {
@@ -123,6 +126,8 @@ struct Drawing<'d> {
     encodings: &'d BTreeMap<Vec<u8>, Encoding<'d>>,
     encoding: Option<&'d Encoding<'d>>,
     pen: Pen,
+    /// Letters since the place was last set.
+    drawn: u32,
     lines: Vec<Line>,
 }
 
@@ -135,6 +140,7 @@ impl Drawing<'_> {
     fn take(&mut self, operator: &str, operands: &[Object]) {
         match operator {
             "BT" => {
+                self.drawn = 0;
                 self.pen = Pen { scale: 1.0, line: (0.0, 0.0), ..self.pen };
             }
             "Tf" => {
@@ -153,10 +159,13 @@ impl Drawing<'_> {
                     self.pen.leading = -y;
                 }
                 self.pen.line = (self.pen.line.0 + x * self.pen.scale, self.pen.line.1 + y * self.pen.scale);
-                // A move along the line is a gap between words.
-                if y == 0.0 {
+                // Many programs place parts of a word one by one and write the spaces themselves. Only a move far beyond what
+                // was drawn is a gap, such as between two cells of a table.
+                let drawn = f64::from(self.drawn) * LETTER_WIDTH * self.pen.size;
+                if y == 0.0 && x > drawn + self.pen.size {
                     self.gap();
                 }
+                self.drawn = 0;
             }
             "T*" => self.next_line(),
             "Tj" => self.show(operands),
@@ -200,6 +209,7 @@ impl Drawing<'_> {
             match part {
                 Object::String(bytes, _) => {
                     let words = Document::decode_text(encoding, bytes).unwrap_or_default();
+                    self.drawn = self.drawn.saturating_add(u32::try_from(words.chars().count()).unwrap_or(u32::MAX));
                     if let Some(line) = self.lines.last_mut() {
                         line.text.extend(words.chars().map(|c| if c.is_control() { ' ' } else { c }));
                         line.size = line.size.max(size);
@@ -326,6 +336,14 @@ pub(crate) mod tests {
         );
         assert_eq!(page_of(&text, 3), 1);
         assert_eq!(page_of(&text, text.find("They").unwrap()), 2);
+    }
+
+    #[test]
+    fn parts_of_a_word_that_are_placed_one_by_one_stay_one_word_and_cells_stay_apart() {
+        // The sample writes one string a line; what is between the brackets goes on with further placings.
+        let line = "T) Tj 7 0 Td (ides) Tj 200 0 Td (table";
+        let text = text(&sample(&[&[(11.0, 700.0, line)]])).unwrap();
+        assert_eq!(text, "Tides table\n");
     }
 
     #[test]
