@@ -114,8 +114,11 @@ fn an_executor_elsewhere_is_reached_over_tls_with_the_nodes_certificate_and_not_
     };
     let refused = start(entry(json!({})));
     assert_eq!((refused.exit, refused.code()), (1, "executor-not-described"), "{refused:?}");
-    // With it the executor is heard; that it stands there twice is found out only by whoever is let in.
+    // With it the executor is heard, and what is bundled gives way to it.
     let pair = json!({ "clientCert": authority.path("node.pem"), "clientKey": authority.path("node.key") });
-    let heard = start(entry(pair.clone()) + &entry(pair));
-    assert_eq!((heard.exit, heard.code()), (1, "tool-bound-twice"), "{heard:?}");
+    put(certificates.path(), "node.toml", &entry(pair));
+    let config = certificates.path().join("node.toml");
+    let server = Server::over(TempDir::new().unwrap(), &["--config", config.to_str().unwrap()]);
+    let step = json!({"stepId": "a", "kind": "tool", "toolId": "memory.read", "args": {"key": "k"}});
+    assert_eq!(server.submit(&json!({"rootAgentId": "ref.drafting", "plan": [step]}), "--watch").exit, 0);
 }
