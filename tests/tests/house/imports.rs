@@ -50,7 +50,7 @@ const WIRE: [&str; 7] =
     [PROTO, TLS, "signalbox-server", "signalbox-tools", "signalbox", "signalbox-tests", "signalbox-benches"];
 
 /// Outside crates that only some of ours may know, by the beginning of their names.
-const CONFINED: [(&str, &[&str]); 15] = [
+const CONFINED: [(&str, &[&str]); 16] = [
     ("sqlx", &["signalbox-store"]),
     ("rusqlite", &["signalbox-store", "signalbox-benches"]),
     ("redis", &["signalbox-bus"]),
