@@ -124,10 +124,8 @@ pub fn ask(run: &RunEnvelope, step: &Step, submitted: RunSubmitted, now: UnixMs)
     let envelope = submitted_run(&submitted, now.micros());
     let projection = projection(&envelope);
     let handed = submitted.handed_off.as_deref();
-    let requirement = match &step.kind {
-        StepKind::Agent(handoff) => handoff.requirement,
-        _ => ApprovalRequirement::None,
-    };
+    let requirement =
+        if let StepKind::Agent(handoff) = &step.kind { handoff.requirement } else { ApprovalRequirement::None };
     let given = submitted.budgets.iter().fold(Usage::none(), |given, own| given.with(own.category, own.limit));
     let dispatched = HandoffDispatched {
         step_id: step.step_id.clone(),

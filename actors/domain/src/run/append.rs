@@ -507,14 +507,12 @@ fn objection(head: &RunHead, changes: &[EpochChange], epoch: u64, entry: &Entry,
 /// Why the sub-run of an ask does not begin: only a run itself begins its children, in its own tenant (HND-016).
 fn no_child(head: &RunHead, ask: &Ask, taken: &BTreeSet<RunKey>) -> Option<AskRefusal> {
     let sub_run = ask.sub_run.as_deref()?;
-    let own = sub_run.events.first().is_some_and(|first| match &first.event {
-        RunEvent::RunSubmitted(submitted) => {
-            let parent = submitted.handed_off.as_ref().and_then(|handed| handed.parent.as_ref());
-            submitted.tenant_id == head.tenant_id
-                && submitted.parent_run_id == Some(head.run_id)
-                && parent.is_some_and(|parent| parent.run_key == head.run_key)
-        }
-        _ => false,
+    let own = sub_run.events.first().is_some_and(|first| {
+        let RunEvent::RunSubmitted(submitted) = &first.event else { return false };
+        let parent = submitted.handed_off.as_ref().and_then(|handed| handed.parent.as_ref());
+        submitted.tenant_id == head.tenant_id
+            && submitted.parent_run_id == Some(head.run_id)
+            && parent.is_some_and(|parent| parent.run_key == head.run_key)
     });
     (!own || sub_run.tenant_id != head.tenant_id || taken.contains(&sub_run.run_key)).then_some(AskRefusal::SubRunTaken)
 }

@@ -217,7 +217,8 @@ fn each_plan_asks_whom_its_row_says_and_as_often_as_its_mode_demands() {
     let asked = |id: &str, said: Value| -> Vec<(String, ApprovalRequirement)> {
         gates(&plan_with(id, said)).into_iter().map(|(step, who)| (step.to_owned(), who)).collect()
     };
-    let rows: Vec<(&str, Value, Vec<(&str, ApprovalRequirement)>)> = vec![
+    type Gates = Vec<(&'static str, ApprovalRequirement)>;
+    let rows: Vec<(&str, Value, Gates)> = vec![
         ("veritas.weekly_briefing_pack", json!({}), vec![("assemble.gate", User)]),
         (
             "veritas.story_drafting",

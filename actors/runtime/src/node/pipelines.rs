@@ -127,10 +127,9 @@ impl NodeHandle {
         order: &FirePipeline,
         asked: &serde_json::Value,
     ) -> Result<Fired, ApiError> {
-        let run = self.get(caller, run_id).await.map_err(|error| match error {
+        let run = self.get(caller, run_id).await.map_err(|error| {
             // Whose it is, is nobody else's business.
-            ApiError::NoSuchRun(_) => ApiError::RunIdConflict(run_id),
-            other => other,
+            if matches!(error, ApiError::NoSuchRun(_)) { ApiError::RunIdConflict(run_id) } else { error }
         })?;
         let same = run.pipeline_id.as_ref() == Some(&order.pipeline_id)
             && run.submitted_by.actor_id == caller.actor.actor_id

