@@ -133,7 +133,9 @@ async fn asked(provider: &Provider, attempts: u32) -> Result<super::ModelAnswer,
 fn code(error: ModelError) -> &'static str {
     match error {
         ModelError::Transient { code, .. } | ModelError::Terminal { code, .. } => code,
-        other @ (ModelError::NotStarted { .. } | ModelError::Lost { .. } | ModelError::Cancelled) => panic!("{other:?}"),
+        other @ (ModelError::NotStarted { .. } | ModelError::Lost { .. } | ModelError::Cancelled) => {
+            panic!("{other:?}")
+        }
     }
 }
 
