@@ -6,14 +6,17 @@
 //! What is not here: whether a fact may follow what is already written (that is `decide`), and which rows are locked in
 //! which order (that is the store).
 
+mod books;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::governance::budget::{self, BudgetVerdict, MeterReading, MeteredBudget};
+use self::books::Books;
+use crate::governance::budget::{MeterReading, MeteredBudget};
 use crate::governance::change::{EpochChange, GovernanceChange, can_match};
 use crate::governance::target::Target;
 use crate::identity::{Actor, Visibility};
 use crate::ids::{ApprovalId, BudgetId, CallId, CommandId, NodeIncarnation, RunId, RunKey, StepId, SwitchId, TenantId};
-use crate::quantity::{Micros, Usage};
+use crate::quantity::Usage;
 use crate::run::approvers::Approvers;
 use crate::run::chain::{EventHash, StoredEvent};
 use crate::run::event::{CallPending, CallSettled, EVENT_VERSION, Reservation, RunEvent};
@@ -521,84 +524,6 @@ fn no_child(head: &RunHead, ask: &Ask, taken: &BTreeSet<RunKey>) -> Option<AskRe
 fn sweeps(change: &GovernanceChange, head: &RunHead) -> bool {
     matches!(change, GovernanceChange::SwitchArmed(switch)
         if switch.scope.is_of_runs() && switch.tenant_id.as_ref().is_none_or(|tenant| *tenant == head.tenant_id))
-}
-
-/// The shared meters of one entry.
-struct Books<'a> {
-    meters: &'a mut BTreeMap<BudgetId, MeteredBudget>,
-    retired: &'a BTreeSet<BudgetId>,
-    now_seconds: i64,
-}
-
-impl Books<'_> {
-    /// Turns what a call has held into what it is charged; answers how its meters stand then.
-    fn settle(&mut self, release: &Release) -> Vec<MeterReading> {
-        let mut readings = Vec::with_capacity(release.reservations.len());
-        for reservation in in_order(&release.reservations) {
-            if let Some(metered) = self.meters.get_mut(&reservation.budget_id) {
-                budget::settle(
-                    metered,
-                    reservation.amount,
-                    release.charged.get(reservation.category),
-                    self.now_seconds,
-                );
-                readings.push(metered.reading(Micros::ZERO));
-            }
-        }
-        readings
-    }
-
-    /// Holds what the ask's pending records reserve, and stamps them. All or nothing: one meter that says no leaves every
-    /// other one as it was.
-    fn reserve(&mut self, ask: &Ask, epoch: u64) -> Result<Vec<NewEvent>, AskRefusal> {
-        let mut events = ask.events.clone();
-        let mut held: BTreeMap<BudgetId, MeteredBudget> = BTreeMap::new();
-        for new in &mut events {
-            let RunEvent::CallPending(pending) = &mut new.event else { continue };
-            pending.epoch = epoch;
-            pending.meters = Vec::with_capacity(pending.reservations.len());
-            // What is recorded as held is what will be released: nothing is held on a budget that has been retired.
-            pending.reservations.retain(|r| !self.retired.contains(&r.budget_id));
-            let shared: Vec<_> = in_order(&pending.reservations).filter(|r| self.reservable(ask, r)).collect();
-            for reservation in &shared {
-                let id = &reservation.budget_id;
-                let Some(metered) = held.get(id).or_else(|| self.meters.get(id)) else { continue };
-                let mut metered = metered.clone();
-                if budget::reserve(&mut metered, reservation.amount, self.now_seconds) == BudgetVerdict::Exceeded {
-                    let readings = shared.iter().filter_map(|r| self.reading(r)).collect();
-                    return Err(AskRefusal::Exceeded { budget_id: id.clone(), readings });
-                }
-                pending.meters.push(metered.reading(reservation.amount));
-                held.insert(id.clone(), metered);
-            }
-        }
-        self.meters.extend(held);
-        Ok(events)
-    }
-
-    /// Whether a reservation stands on a shared meter that is in force and meant for this call. A run-scope budget has no
-    /// meter; one that borrows the id of a foreign meter does not apply to the call, and so cannot touch it (I11).
-    fn reservable(&self, ask: &Ask, reservation: &Reservation) -> bool {
-        let id = &reservation.budget_id;
-        !self.retired.contains(id)
-            && self.meters.get(id).is_some_and(|metered| {
-                metered.budget.category == reservation.category && budget::applies(&metered.budget, &ask.target)
-            })
-    }
-
-    /// What the meter shows now, with nothing of the ask on it.
-    fn reading(&self, reservation: &Reservation) -> Option<MeterReading> {
-        let mut metered = self.meters.get(&reservation.budget_id)?.clone();
-        budget::roll(&metered.budget, &mut metered.meter, self.now_seconds);
-        Some(metered.reading(reservation.amount))
-    }
-}
-
-/// Reservations by budget: the order in which every store locks meters.
-fn in_order(reservations: &[Reservation]) -> impl Iterator<Item = &Reservation> {
-    let mut sorted: Vec<_> = reservations.iter().collect();
-    sorted.sort_by(|a, b| a.budget_id.cmp(&b.budget_id));
-    sorted.into_iter()
 }
 
 const fn seconds(at: UnixMicros) -> i64 {

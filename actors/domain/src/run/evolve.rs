@@ -3,27 +3,25 @@
 //! Total on purpose: a stored history must always load, so every "no" lives in `decide`. An event that names something
 //! the envelope does not have changes nothing but the position.
 
+mod calls;
+mod handoffs;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::governance::budget::{self, Meter, MeteredBudget};
-use crate::handoff::ending::failure_code;
-use crate::handoff::handed::HandoffRecord;
+use crate::governance::budget::{Meter, MeteredBudget};
 use crate::handoff::{AttributionChain, derive_attribution_chain};
 use crate::ids::{CallId, StepId};
-use crate::invocation::TONE_BLOCKED;
 use crate::mode::{self, Mode, ModeBounds};
-use crate::quantity::{BudgetCategory, Usage};
+use crate::quantity::BudgetCategory;
 use crate::run::chain::StoredEvent;
 use crate::run::envelope::{ApprovalRecord, Checkpoint, Decision, Hold, RunEnvelope, RunToolCallRecord, StageEvidence};
 use crate::run::event::{
-    ApprovalDecision, ApprovalReason, ApprovalRequested, ArtifactRef, CallOutcome, CallPending, CallRefused,
-    CallSettled, ControlApplied, ControlEffect, DecisionLabel, Evidence, GovernanceAudited, HandoffDispatched,
-    HandoffReconciled, LateEvidence, Reservation, RunEvent, RunFinished, RunSubmitted, StoredValue,
+    ApprovalDecision, ApprovalReason, ApprovalRequested, ArtifactRef, CallOutcome, ControlApplied, ControlEffect,
+    DecisionLabel, Evidence, GovernanceAudited, RunEvent, RunFinished, RunSubmitted, StoredValue,
 };
 use crate::run::ledger::RunCostLedger;
 use crate::run::model_step;
-use crate::run::settle::ABSTAINED;
 use crate::run::status::RunStatus;
 use crate::run::step::StepState;
 use crate::time::UnixMicros;
@@ -165,16 +163,16 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
             // What was taken over or decided before was not begun here.
             run.begun = false;
         }
-        RunEvent::CallPending(pending) => call_pending(run, pending),
-        RunEvent::CallSettled(settled) => call_settled(run, settled),
-        RunEvent::CallRefused(refused) => call_refused(run, refused),
+        RunEvent::CallPending(pending) => calls::pending(run, pending),
+        RunEvent::CallSettled(settled) => calls::settled(run, settled),
+        RunEvent::CallRefused(refused) => calls::refused(run, refused),
         RunEvent::CallRedispatched { call_id, attempt, requested_at_unix_ms } => {
             if let Some(call) = run.call_mut(*call_id) {
                 call.attempt = *attempt;
                 call.requested_at_unix_ms = *requested_at_unix_ms;
             }
         }
-        RunEvent::LateEvidence(late) => late_evidence(run, late),
+        RunEvent::LateEvidence(late) => calls::late_evidence(run, late),
         RunEvent::StepThrottled { step_id, until_unix_ms, .. } => {
             run.set_step(step_id, StepState::Throttled { until_unix_ms: *until_unix_ms });
         }
@@ -215,9 +213,9 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
         RunEvent::TimerFired { step_id } => {
             run.set_step(step_id, StepState::Done { output: None, branch_id: None });
         }
-        RunEvent::HandoffDispatched(dispatched) => handoff_dispatched(run, dispatched),
+        RunEvent::HandoffDispatched(dispatched) => handoffs::dispatched(run, dispatched),
         RunEvent::HandoffDenied(denied) => run.fail_step(&denied.step_id, denied.reason.code(), &denied.message),
-        RunEvent::HandoffReconciled(reconciled) => handoff_reconciled(run, reconciled),
+        RunEvent::HandoffReconciled(reconciled) => handoffs::reconciled(run, reconciled),
         RunEvent::ModelBegan { step_id, first_turn } => model_step::began(run, step_id, *first_turn),
         RunEvent::ModelAsked(asked) => model_step::fold_asked(run, asked),
         RunEvent::ModelAnswered(answered) => model_step::fold_answered(run, answered),
@@ -243,242 +241,6 @@ pub fn evolve(run: &mut RunEnvelope, at: UnixMicros, event: &RunEvent) {
 // What a run is held against is how long it takes, not how long people do.
 const fn waits_for_people(status: RunStatus) -> bool {
     matches!(status, RunStatus::Paused | RunStatus::AwaitingApproval | RunStatus::AwaitingBranchSelection)
-}
-
-fn call_pending(run: &mut RunEnvelope, pending: &CallPending) {
-    run.has_warnings |= !pending.budget_warnings.is_empty();
-    run.set_step(&pending.step_id, StepState::InFlight { call_id: pending.call_id });
-    if !pending.simulated {
-        *run.grant_uses.entry(pending.grant_id.clone()).or_default() += 1;
-    }
-    let now = pending.requested_at_unix_ms.0.div_euclid(1_000);
-    for held in &pending.reservations {
-        for own in run.run_budgets.iter_mut().filter(|own| own.budget.budget_id == held.budget_id) {
-            budget::roll(&own.budget, &mut own.meter, now);
-            own.meter.reserved = own.meter.reserved.plus(held.amount);
-        }
-    }
-    // The append reserves only on meters that are in force, and stamps those; budgets of the run have no other meter.
-    let held = |reservation: &&Reservation| {
-        pending.meters.iter().any(|meter| meter.budget_id == reservation.budget_id)
-            || run.run_budgets.iter().any(|own| own.budget.budget_id == reservation.budget_id)
-    };
-    let reservations = pending.reservations.iter().filter(held).cloned().collect();
-    let audit_event_id = format!("{}/{}", run.run_id, run.last_seq);
-    run.tool_calls.push(Arc::new(RunToolCallRecord {
-        call_id: pending.call_id,
-        step_id: pending.step_id.clone(),
-        stage_id: pending.stage_id.clone(),
-        agent_id: pending.agent_id.clone(),
-        tool_id: pending.tool_id.clone(),
-        tool_semver: pending.tool_semver.clone(),
-        args_hash: pending.args_hash.clone(),
-        redacted_args: pending.redacted_args.clone(),
-        secrets: pending.secrets.clone(),
-        outcome: CallOutcome::Pending,
-        cost_units: crate::quantity::Micros::ZERO,
-        scope_check_result_id: pending.scope_check_result_id.clone(),
-        audit_event_id,
-        capability_audit_ids: pending.capability_audit_ids.clone(),
-        grant_id: (!pending.simulated).then(|| pending.grant_id.clone()),
-        attempt: pending.attempt,
-        recovery: pending.recovery,
-        reservations,
-        estimated_usage: pending.estimated_usage.clone(),
-        charged: Usage::none(),
-        output: None,
-        error: None,
-        evidence: None,
-        effects: Vec::new(),
-        artifacts: Vec::new(),
-        requested_at_unix_ms: pending.requested_at_unix_ms,
-        timeout_ms: pending.timeout_ms,
-        latency_ms: None,
-        simulated: pending.simulated,
-        open: true,
-    }));
-}
-
-fn call_settled(run: &mut RunEnvelope, settled: &CallSettled) {
-    let now = run.last_at.ms().0.div_euclid(1_000);
-    let Some(call) = run.call_mut(settled.call_id) else { return };
-    call.outcome = settled.outcome;
-    call.charged = settled.charged.clone();
-    call.cost_units = settled.charged.get(crate::quantity::BudgetCategory::CostUnits);
-    call.output = settled.output.clone();
-    call.error = settled.error.clone();
-    call.evidence = settled.evidence.clone();
-    call.effects = settled.effects.clone();
-    call.artifacts = settled.artifacts.clone();
-    call.latency_ms = Some(settled.latency_ms);
-    call.open = false;
-    let (step, stage, tool) = (call.step_id.clone(), call.stage_id.clone(), call.tool_id.clone());
-    let (reservations, grant) = (call.reservations.clone(), call.grant_id.clone());
-    let ledger = if settled.simulated { run.simulated_ledger.get_or_insert_default() } else { &mut run.cost_ledger };
-    ledger.post(&stage, &tool, &settled.charged);
-    release(run, &reservations, &settled.charged, now);
-    if run.end.is_some() {
-        return;
-    }
-    match settled.outcome {
-        CallOutcome::Ok | CallOutcome::Partial => {
-            run.finish_step(&step, settled.output.as_ref(), &settled.artifacts, settled.evidence.as_ref());
-        }
-        // The approval request that follows in the same append says what happens to the step.
-        CallOutcome::Unknown => {}
-        // Never begun: the step is as it was, and asks again; its grant was not used.
-        CallOutcome::Held | CallOutcome::Throttled => {
-            if let Some(uses) = grant.and_then(|grant| run.grant_uses.get_mut(&grant)) {
-                *uses = uses.saturating_sub(1);
-            }
-            run.again(&step);
-        }
-        CallOutcome::Error | CallOutcome::Denied | CallOutcome::Killed => {
-            let (code, message) = match &settled.error {
-                Some(error) => (error.code.as_str(), error.message.as_str()),
-                None => ("tool-failed", "the tool failed without saying why"),
-            };
-            if code == TONE_BLOCKED {
-                run.decided(&step, DecisionLabel::GateFailed, message.to_owned());
-                // Also where the step could be left out: what may not be said ends the run (INV-008).
-                run.set_step(&step, StepState::Failed { code: code.to_owned(), message: message.to_owned() });
-                return;
-            }
-            if code == ABSTAINED {
-                run.evidence_of(&step, settled.evidence.as_ref());
-                run.decided(&step, DecisionLabel::Abstained, message.to_owned());
-            }
-            run.fail_step(&step, code, message);
-        }
-        CallOutcome::Pending => {}
-    }
-}
-
-// What a sub-run may spend is held on this run's own meters, so that its own calls cannot spend it too (HND-011).
-fn handoff_dispatched(run: &mut RunEnvelope, dispatched: &HandoffDispatched) {
-    let now = dispatched.dispatched_at_unix_ms.0.div_euclid(1_000);
-    for own in &mut run.run_budgets {
-        budget::roll(&own.budget, &mut own.meter, now);
-        own.meter.reserved = own.meter.reserved.plus(dispatched.given.get(own.budget.category));
-    }
-    run.set_step(&dispatched.step_id, StepState::HandedOff { child_run_id: dispatched.child_run_id });
-    run.decided(&dispatched.step_id, DecisionLabel::HandoffDispatched, dispatched.agent_id.to_string());
-    run.handoffs.push(HandoffRecord {
-        step_id: dispatched.step_id.clone(),
-        agent_id: dispatched.agent_id.clone(),
-        child_run_id: dispatched.child_run_id,
-        child_run_key: dispatched.child_run_key,
-        given: dispatched.given.clone(),
-        dispatched_at_unix_ms: dispatched.dispatched_at_unix_ms,
-        status: None,
-        used: None,
-    });
-}
-
-fn handoff_reconciled(run: &mut RunEnvelope, reconciled: &HandoffReconciled) {
-    let now = run.last_at.ms().0.div_euclid(1_000);
-    let of_child = |record: &&mut HandoffRecord| record.child_run_id == reconciled.child_run_id && record.is_live();
-    let Some(record) = run.handoffs.iter_mut().find(of_child) else { return };
-    let used = BudgetCategory::ALL
-        .into_iter()
-        .fold(Usage::none(), |used, category| used.with(category, reconciled.ledger.counter(category)));
-    record.status = Some(reconciled.status);
-    record.used = Some(used.clone());
-    let given = record.given.clone();
-    for own in &mut run.run_budgets {
-        let category = own.budget.category;
-        budget::settle(own, given.get(category), used.get(category), now);
-    }
-    run.cost_ledger.absorb(reconciled.child_run_id, &reconciled.ledger);
-    if let Some(simulated) = &reconciled.simulated {
-        run.simulated_ledger.get_or_insert_default().absorb(reconciled.child_run_id, simulated);
-    }
-    let waits = |state: &StepState| matches!(state, StepState::HandedOff { child_run_id } if *child_run_id == reconciled.child_run_id);
-    if run.end.is_some() || !run.step_state(&reconciled.step_id).is_some_and(waits) {
-        return;
-    }
-    let step = &reconciled.step_id;
-    if reconciled.status == RunStatus::Completed {
-        let stage_id = run.stage_of(step);
-        // What a sub-run has left behind says itself who made it.
-        run.intermediate_artifacts.extend(reconciled.artifacts.iter().map(|made| Checkpoint {
-            step_id: step.clone(),
-            stage_id: stage_id.clone(),
-            artifact: made.artifact.clone(),
-            attribution: made.attribution.clone(),
-        }));
-        return run.finish_step(step, reconciled.output.as_ref(), &[], None);
-    }
-    let why = match (&reconciled.code, &reconciled.message) {
-        (Some(code), Some(message)) => format!("the sub-run {} ended: {code}: {message}", reconciled.child_run_id),
-        (_, _) => format!("the sub-run {} did not complete", reconciled.child_run_id),
-    };
-    run.fail_step(step, failure_code(reconciled.status), &why);
-}
-
-// Run-scope budgets have no row in the store: their meters are this fold.
-fn release(run: &mut RunEnvelope, reservations: &[Reservation], charged: &Usage, now_unix_seconds: i64) {
-    for held in reservations {
-        for own in run.run_budgets.iter_mut().filter(|own| own.budget.budget_id == held.budget_id) {
-            budget::settle(own, held.amount, charged.get(held.category), now_unix_seconds);
-        }
-    }
-}
-
-fn call_refused(run: &mut RunEnvelope, refused: &CallRefused) {
-    let audit_event_id = format!("{}/{}", run.run_id, run.last_seq);
-    run.cost_ledger.post(&refused.stage_id, &refused.tool_id, &refused.charged);
-    run.tool_calls.push(Arc::new(RunToolCallRecord {
-        call_id: refused.call_id,
-        step_id: refused.step_id.clone(),
-        stage_id: refused.stage_id.clone(),
-        agent_id: refused.agent_id.clone(),
-        tool_id: refused.tool_id.clone(),
-        tool_semver: String::new(),
-        args_hash: refused.args_hash.clone(),
-        redacted_args: refused.redacted_args.clone(),
-        secrets: BTreeMap::new(),
-        outcome: refused.outcome,
-        cost_units: refused.charged.get(crate::quantity::BudgetCategory::CostUnits),
-        scope_check_result_id: format!("{}/scope", refused.call_id),
-        audit_event_id,
-        capability_audit_ids: Vec::new(),
-        grant_id: None,
-        attempt: 1,
-        recovery: crate::catalog::Recovery::default(),
-        reservations: Vec::new(),
-        estimated_usage: Usage::none(),
-        charged: refused.charged.clone(),
-        output: None,
-        error: Some(crate::run::event::CallError { code: refused.code.clone(), message: refused.message.clone() }),
-        evidence: None,
-        effects: Vec::new(),
-        artifacts: Vec::new(),
-        requested_at_unix_ms: refused.at_unix_ms,
-        timeout_ms: 0,
-        latency_ms: None,
-        simulated: false,
-        open: false,
-    }));
-    if refused.outcome == CallOutcome::Denied {
-        run.fail_step(&refused.step_id, &refused.code, &refused.message);
-    }
-}
-
-// A result that arrives after its call was settled as unknown is taken as the answer while the question is still open.
-fn late_evidence(run: &mut RunEnvelope, late: &LateEvidence) {
-    let Some(call) = run.call_mut(late.call_id) else { return };
-    let step = call.step_id.clone();
-    let answers =
-        call.outcome == CallOutcome::Unknown && matches!(late.outcome, CallOutcome::Ok | CallOutcome::Partial);
-    if !answers || run.end.is_some() {
-        return;
-    }
-    let Some(approval) = run.approvals.iter_mut().find(|a| a.is_open() && a.call_id == Some(late.call_id)) else {
-        return;
-    };
-    approval.lapsed = true;
-    run.finish_step(&step, late.output.as_ref(), &late.artifacts, late.evidence.as_ref());
 }
 
 fn approval_requested(run: &mut RunEnvelope, asked: &ApprovalRequested) {

@@ -8,7 +8,7 @@ use crate::governance::change::GovernanceChange;
 use crate::governance::kill_switch::{KillSwitch, SwitchScope};
 use crate::identity::Role;
 use crate::ids::{ActorId, AgentId, GrantId, StageId, SwitchId, ToolId};
-use crate::quantity::BudgetCategory;
+use crate::quantity::{BudgetCategory, Micros};
 use crate::run::event::{CallOutcome, CallSettled, StoredValue};
 
 const NOW: UnixMicros = UnixMicros(1_800_000_000_000_000);
