@@ -327,8 +327,13 @@ impl Cluster {
         let client = client(self.servers.last().unwrap()).await;
         let begun = Instant::now();
         for run in &self.runs {
-            while !client.get(run).await.is_ok_and(|run| run.closed) {
-                assert!(begun.elapsed() < Duration::from_secs(120), "run {run} is lost");
+            loop {
+                let got = client.get(run).await;
+                if got.as_ref().is_ok_and(|run| run.closed) {
+                    break;
+                }
+                let envelope = got.map(|run| String::from_utf8_lossy(&run.envelope_json).into_owned());
+                assert!(begun.elapsed() < Duration::from_secs(120), "run {run} is lost: {envelope:?}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
