@@ -38,13 +38,14 @@ const PAGE: u32 = 200;
   signalbox whatif --budget agent/ref.research:output-tokens=20000/day --switch tool:web.fetch
   signalbox whatif --grants rules.toml --from exported/ --output json")]
 pub(crate) struct WhatIfArgs {
-    /// A budget as SCOPE/KEY[:CATEGORY]=LIMIT[/hour|/day|/week], in cost units unless a category is named; may be repeated.
+    /// A budget as SCOPE/KEY=LIMIT or SCOPE/KEY:CATEGORY=LIMIT, with /hour, /day or /week behind it; in cost units unless a
+    /// category is named; may be repeated.
     #[arg(long, value_name = "BUDGET", value_parser = budget)]
     budget: Vec<Budget>,
     /// Have an exceeded budget pause runs instead of killing them.
     #[arg(long)]
     pause: bool,
-    /// A switch as SCOPE[:TARGET], armed all the time; may be repeated.
+    /// A switch as SCOPE or SCOPE:TARGET, armed all the time; may be repeated.
     #[arg(long, value_name = "SWITCH", value_parser = switch)]
     switch: Vec<KillSwitch>,
     /// A configuration file: its [[grants]] instead of those that runs share.

@@ -1,7 +1,7 @@
 //! Schedules: when a pipeline, or a stored submission, is fired (PIP-026 to PIP-028).
 //!
 //! Pure. A [`PipelineSchedule`] says when its slots are ([`timing`]); what follows at an instant from what has been done so
-//! far is one function, [`due`](due::due); whether a fire may start a run now is another, [`objection`](asking::objection);
+//! far is one function, [`due`](due::due); whether a fire may start a run now is another, [`objection`];
 //! who may manage which schedule is in [`managing`]. A slot is an instant the schedule names; a fire is what became of one.
 
 pub mod asking;
