@@ -44,7 +44,8 @@ fn a_scraper_reads_what_was_admitted_refused_settled_and_ended() {
     assert_eq!(metric(&addr, "signalbox_calls_admitted_total{tool=\"memory.read\"}"), Some(2.0));
     assert_eq!(metric(&addr, "signalbox_calls_settled_total{outcome=\"ok\"}"), Some(2.0));
     assert_eq!(metric(&addr, "signalbox_call_duration_seconds_count{tool=\"memory.read\"}"), Some(2.0));
-    assert!(metric(&addr, "signalbox_append_duration_seconds_count").unwrap() >= 3.0);
+    // The two calls may be settled by one append.
+    assert!(metric(&addr, "signalbox_append_duration_seconds_count").unwrap() >= 2.0);
 
     let arm = ["switches", "arm", "--scope", "tool", "--target", "memory.read", "--reason", "a test"];
     assert_eq!(run(server.command("").args(arm)).exit, 0);
