@@ -9,8 +9,8 @@ use signalbox_domain::governance::audit::{AUDIT_VERSION, AuditBody, AuditEvent, 
 use signalbox_domain::governance::budget::{Budget, EndedWindow};
 use signalbox_domain::governance::change::{EpochChange, GovernanceChange};
 use signalbox_domain::governance::kill_switch::KillSwitch;
-use signalbox_domain::identity::Actor;
-use signalbox_domain::ids::{BudgetId, RunId, RunKey, TenantId, WebhookId};
+use signalbox_domain::identity::{Actor, ApiKey, Revoked};
+use signalbox_domain::ids::{BudgetId, KeyId, RunId, RunKey, TenantId, WebhookId};
 use signalbox_domain::registry::AgentRegistry;
 use signalbox_domain::run::chain::EventHash;
 use signalbox_domain::time::UnixMicros;
@@ -45,6 +45,10 @@ pub enum Effect {
     PutGoldSetEntry(Box<GoldSetEntryOf>),
     /// Fires of a schedule are recorded that its times did not bring about.
     PutFires(FiresOf),
+    /// A new API key. One more than a tenant may have, or an id that is taken, is [`StoreError::Poison`].
+    MakeApiKey(Box<ApiKey>),
+    /// An API key of a tenant is taken back, as by [`Keys::revoke`](crate::keys::Keys::revoke).
+    RevokeApiKey(TenantId, KeyId, Revoked),
 }
 
 /// An act that was decided.

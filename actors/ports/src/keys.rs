@@ -21,6 +21,11 @@ pub enum KeyMade {
     TooMany,
 }
 
+/// What an act is answered that would make one key too many: whoever decided on it has not counted.
+pub fn too_many_keys() -> StoreError {
+    StoreError::Poison("the tenant has as many live API keys as it may".into())
+}
+
 /// The keys of all tenants. A row is never removed, and who made it and who took it back is written once.
 #[async_trait]
 pub trait Keys: Send + Sync + 'static {

@@ -39,9 +39,9 @@ mod webhooks;
 pub use api::{ApiError, Caller, ErrorKind, Preflight, Question, Submitted, WatchItem, Whose};
 pub use governance::Revocations;
 pub use node::{
-    AgentStanding, ArmedSwitch, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Fired, Forecast,
-    GrantFilter, GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, PipelineStanding, Ports, PutBudget,
-    RevokedGrant, RolloutStanding, RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode, SwitchEffect,
-    SwitchStanding, ThrottleStanding, WebhookStanding,
+    AgentStanding, ArmedSwitch, AuditedKeys, BudgetForecast, BudgetHistory, BudgetStanding, DisarmedSwitch, Fired,
+    Forecast, GrantFilter, GrantStanding, Node, NodeConfig, NodeHandle, NodeStanding, Pinged, PipelineStanding, Ports,
+    PutBudget, RevokedGrant, RolloutStanding, RolloutStep, ScheduleStanding, SetThrottle, StartError, SweptNode,
+    SwitchEffect, SwitchStanding, ThrottleStanding, WebhookStanding,
 };
 pub use rollback::{RollbackAccepted, accept_rollback};

@@ -150,6 +150,8 @@ impl Applied {
             | AuditKind::ScheduleRemoved
             | AuditKind::ScheduleBackfilled
             | AuditKind::ScheduleRedriven => {}
+            // Nor of API keys.
+            AuditKind::ApiKeyMade | AuditKind::ApiKeyRevoked => {}
         }
     }
 }
@@ -230,6 +232,8 @@ fn of_change(state: &GovernanceState, change: GovernanceChange) -> Wish {
                 | Effect::RetireBudget(_)
                 | Effect::SendAgain(..)
                 | Effect::PutGoldSetEntry(_)
+                | Effect::MakeApiKey(_)
+                | Effect::RevokeApiKey(..)
                 | Effect::PutFires(_) => None,
             },
             effect,

@@ -205,7 +205,6 @@ pub(crate) async fn start(
         tls.insert(entry.tls_id.clone(), loaded);
     }
     let tools = tools.with_rules(RegisteredRules { exempt: exemptions.clone(), tls });
-    let api_keys = Arc::new(ApiKeys::new(store.keys, clock.clone(), ids.clone()));
     let metrics = Metrics::new();
     let (journal, tools) = (metrics.journal(store.journal), metrics.tools(Arc::new(tools)));
     let (journal, tools) = match &traces {
@@ -248,7 +247,10 @@ pub(crate) async fn start(
     }
     let (node, ended) =
         Node::start(node, ports).await.map_err(|error| Failure::new(error.code(), error.to_string()))?;
-    Ok(Station { node, ended, blobs, keys: api_keys, clock, ids, metrics, traces })
+    // Made and revoked as acts, so that the audit journal has them.
+    let keys = Arc::new(node.audited_keys(store.keys));
+    let keys = Arc::new(ApiKeys::new(keys, clock.clone(), ids.clone()));
+    Ok(Station { node, ended, blobs, keys, clock, ids, metrics, traces })
 }
 
 /// The tools that come with signalbox, keeping their files in a data folder.

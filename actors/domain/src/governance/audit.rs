@@ -91,6 +91,10 @@ pub enum AuditKind {
     ScheduleBackfilled,
     /// A dead letter of a schedule is tried again.
     ScheduleRedriven,
+    /// An API key was made.
+    ApiKeyMade,
+    /// An API key was revoked.
+    ApiKeyRevoked,
 }
 
 impl AuditKind {
@@ -132,6 +136,8 @@ impl AuditKind {
             Self::ScheduleRemoved => "schedule-removed",
             Self::ScheduleBackfilled => "schedule-backfilled",
             Self::ScheduleRedriven => "schedule-redriven",
+            Self::ApiKeyMade => "api-key-made",
+            Self::ApiKeyRevoked => "api-key-revoked",
         }
     }
 }
@@ -194,6 +200,10 @@ impl Subject {
     pub fn schedule(tenant: &TenantId, id: &impl fmt::Display) -> Self {
         // No id holds a slash.
         Self(format!("schedule:{tenant}/{id}"))
+    }
+    /// An API key.
+    pub fn api_key(id: &impl fmt::Display) -> Self {
+        Self(format!("api-key:{id}"))
     }
     /// One that lies in a store or an export.
     pub fn stored(text: impl Into<String>) -> Self {

@@ -124,6 +124,14 @@ fn a_key_that_would_be_taken_back_is_shown_and_goes_on_letting_in() {
     let would = server.json(&format!("keys revoke {id} --dry-run")).json();
     assert_eq!((&would["dryRun"], &would["apiKey"]["state"]), (&json!(true), &json!("live")));
     assert_eq!(server.json("keys list").json()["apiKeys"].as_array().unwrap().len(), 1);
+    // Each is an act with its record; twice is one act, and the secret's hash is in none.
+    assert_eq!(server.json(&format!("keys revoke {id}")).exit, 0);
+    assert_eq!(server.json(&format!("keys revoke {id}")).exit, 0);
+    let told = server.json(&format!("audit list --subject api-key:{id}"));
+    let kinds: Vec<_> = told.json()["acts"].as_array().unwrap().iter().map(|act| act["kind"].clone()).collect();
+    assert_eq!(kinds, ["api-key-made", "api-key-revoked"], "{told:?}");
+    assert!(told.out.contains("loader") && !told.out.contains("hash\":\"sbk"), "{told:?}");
+    assert_eq!(server.json("verify --audit").exit, 0);
     let none = server.json("keys revoke 0190d6a8-3c1e-7bbb-8f5e-000000000001 --dry-run");
     assert_eq!(none.code(), "no-such-key");
 }

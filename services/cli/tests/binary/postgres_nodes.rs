@@ -84,6 +84,7 @@ fn a_node_serves_with_a_role_that_may_not_change_the_schema() {
         assert_eq!(said.exit, 0, "{said:?}");
         assert_eq!(server.json("switches arm --scope tool --target web.fetch --reason x --wait").exit, 0);
         assert_eq!(server.json("keys create --name loader --days 1").exit, 0);
+        assert!(server.json("audit list").out.contains("api-key-made"));
         assert_eq!(server.json("budgets put daily --scope tenant --key default --limit 5 --reason x").exit, 0);
         let (exit, _) = server.end();
         assert_eq!(exit, 0);

@@ -12,6 +12,7 @@ use signalbox_ports::acts::{
     AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, PAUSED_RUNS_MAX, SwitchReach, WINDOWS_MAX, record,
 };
 use signalbox_ports::journal::StoreError;
+use signalbox_ports::keys::{KeyMade, too_many_keys};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -19,7 +20,7 @@ use super::errors::{Problem, failed};
 use super::feedback::put_gold;
 use super::governance::{put_budget, retire_budget, write_change};
 use super::transaction::{Attempts, Ended, GovernanceLock, in_task, in_time};
-use super::{PostgresStore, Shared, schedules, webhooks};
+use super::{PostgresStore, Shared, keys, schedules, webhooks};
 use crate::acts::{audit_event, audit_head, ended_window, left, named_run, over};
 use crate::rows::{count, int};
 
@@ -168,6 +169,14 @@ async fn do_act(conn: &mut PgConnection, shared: &Shared, act: &Act) -> Result<A
         }
         Effect::PutGoldSetEntry(entry) => {
             put_gold(conn, entry).await?;
+            None
+        }
+        Effect::MakeApiKey(key) => match keys::make(conn, key).await? {
+            KeyMade::Made => None,
+            KeyMade::TooMany => return Err(too_many_keys().into()),
+        },
+        Effect::RevokeApiKey(tenant, key, revoked) => {
+            keys::revoke(conn, tenant, *key, revoked).await?;
             None
         }
         Effect::PutFires(fires) => {

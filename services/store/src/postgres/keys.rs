@@ -83,7 +83,7 @@ async fn make_once(shared: &Shared, key: &ApiKey) -> Result<Ended<KeyMade>, Prob
     transaction.end(outcome).await
 }
 
-async fn make(conn: &mut PgConnection, key: &ApiKey) -> Result<KeyMade, Problem> {
+pub(super) async fn make(conn: &mut PgConnection, key: &ApiKey) -> Result<KeyMade, Problem> {
     // An attempt whose commit was not answered may have left it: the same key is there already, and made.
     let there: Option<Vec<u8>> = sqlx::query_scalar("SELECT hash FROM api_keys WHERE key_id = $1")
         .bind(key.key_id.uuid())
@@ -128,7 +128,7 @@ async fn revoke_once(
     transaction.end(outcome).await
 }
 
-async fn revoke(
+pub(super) async fn revoke(
     conn: &mut PgConnection,
     tenant: &TenantId,
     key: KeyId,

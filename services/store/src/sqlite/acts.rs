@@ -13,13 +13,14 @@ use signalbox_ports::acts::{
     AUDIT_ROWS_MAX, Act, Acted, Acts, AuditFilter, Done, Effect, PAUSED_RUNS_MAX, SwitchReach, WINDOWS_MAX, record,
 };
 use signalbox_ports::journal::StoreError;
+use signalbox_ports::keys::{KeyMade, too_many_keys};
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use uuid::Uuid;
 
 use super::feedback::put_gold;
 use super::governance::{put_budget, retire_budget, write_change};
 use super::rows::{blob, failed};
-use super::{SqliteStore, schedules, webhooks};
+use super::{SqliteStore, keys, schedules, webhooks};
 use crate::acts::{audit_event, audit_head, ended_window, left, named_run, over};
 use crate::governance::incarnation_and_epoch;
 use crate::rows::{count, int};
@@ -141,6 +142,14 @@ async fn do_act(conn: &mut SqliteConnection, act: &Act, now: UnixMicros) -> Resu
         }
         Effect::PutGoldSetEntry(entry) => {
             put_gold(conn, entry).await?;
+            None
+        }
+        Effect::MakeApiKey(key) => match keys::make(conn, key).await? {
+            KeyMade::Made => None,
+            KeyMade::TooMany => return Err(too_many_keys()),
+        },
+        Effect::RevokeApiKey(tenant, key, revoked) => {
+            keys::revoke(conn, tenant.as_str(), *key, revoked).await?;
             None
         }
         Effect::PutFires(fires) => {

@@ -69,7 +69,7 @@ impl Keys for SqliteStore {
     }
 }
 
-async fn make(conn: &mut SqliteConnection, key: &ApiKey) -> Result<KeyMade, StoreError> {
+pub(super) async fn make(conn: &mut SqliteConnection, key: &ApiKey) -> Result<KeyMade, StoreError> {
     let live: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM api_keys WHERE tenant = ? AND revoked_at_ms IS NULL AND expires_at_ms > ?",
     )
@@ -101,7 +101,7 @@ async fn make(conn: &mut SqliteConnection, key: &ApiKey) -> Result<KeyMade, Stor
     Ok(KeyMade::Made)
 }
 
-async fn revoke(
+pub(super) async fn revoke(
     conn: &mut SqliteConnection,
     tenant: &str,
     key: KeyId,

@@ -17,6 +17,7 @@ use crate::acts::{
 };
 use crate::governance::check_readable;
 use crate::journal::StoreError;
+use crate::keys::{KeyMade, too_many_keys};
 use crate::webhooks::told_of_act;
 
 #[async_trait]
@@ -50,6 +51,14 @@ impl Acts for MemoryStore {
             }
             Effect::PutGoldSetEntry(entry) => {
                 next.put_gold(*entry)?;
+                None
+            }
+            Effect::MakeApiKey(key) => match next.make_key(*key)? {
+                KeyMade::Made => None,
+                KeyMade::TooMany => return Err(too_many_keys()),
+            },
+            Effect::RevokeApiKey(tenant, key, revoked) => {
+                next.revoke_key(&tenant, key, revoked);
                 None
             }
             Effect::PutFires(fires) => {

@@ -5,23 +5,14 @@ use signalbox_domain::identity::{ApiKey, KeyState, Revoked};
 use signalbox_domain::ids::{KeyId, TenantId};
 use signalbox_domain::time::UnixMs;
 
-use super::MemoryStore;
+use super::{MemoryStore, State};
 use crate::journal::StoreError;
 use crate::keys::{KeyMade, Keys, LISTED_KEYS_MAX, LIVE_KEYS_MAX};
 
 #[async_trait]
 impl Keys for MemoryStore {
     async fn make(&self, key: ApiKey) -> Result<KeyMade, StoreError> {
-        let mut state = self.state()?;
-        if state.keys.contains_key(&key.key_id) {
-            return Err(StoreError::Poison("the key id is taken".into()));
-        }
-        let live = |other: &&ApiKey| other.tenant_id == key.tenant_id && other.state(key.created_at) == KeyState::Live;
-        if state.keys.values().filter(live).count() >= LIVE_KEYS_MAX {
-            return Ok(KeyMade::TooMany);
-        }
-        state.keys.insert(key.key_id, key);
-        Ok(KeyMade::Made)
+        self.state()?.make_key(key)
     }
 
     async fn key(&self, key: KeyId) -> Result<Option<ApiKey>, StoreError> {
@@ -39,10 +30,7 @@ impl Keys for MemoryStore {
     }
 
     async fn revoke(&self, tenant: &TenantId, key: KeyId, revoked: Revoked) -> Result<Option<ApiKey>, StoreError> {
-        let mut state = self.state()?;
-        let Some(key) = state.keys.get_mut(&key).filter(|key| key.tenant_id == *tenant) else { return Ok(None) };
-        key.revoked.get_or_insert(revoked);
-        Ok(Some(key.clone()))
+        Ok(self.state()?.revoke_key(tenant, key, revoked))
     }
 
     async fn used(&self, key: KeyId, at: UnixMs) -> Result<(), StoreError> {
@@ -50,5 +38,25 @@ impl Keys for MemoryStore {
             key.last_used_at = key.last_used_at.max(Some(at));
         }
         Ok(())
+    }
+}
+
+impl State {
+    pub(super) fn make_key(&mut self, key: ApiKey) -> Result<KeyMade, StoreError> {
+        if self.keys.contains_key(&key.key_id) {
+            return Err(StoreError::Poison("the key id is taken".into()));
+        }
+        let live = |other: &&ApiKey| other.tenant_id == key.tenant_id && other.state(key.created_at) == KeyState::Live;
+        if self.keys.values().filter(live).count() >= LIVE_KEYS_MAX {
+            return Ok(KeyMade::TooMany);
+        }
+        self.keys.insert(key.key_id, key);
+        Ok(KeyMade::Made)
+    }
+
+    pub(super) fn revoke_key(&mut self, tenant: &TenantId, key: KeyId, revoked: Revoked) -> Option<ApiKey> {
+        let key = self.keys.get_mut(&key).filter(|key| key.tenant_id == *tenant)?;
+        key.revoked.get_or_insert(revoked);
+        Some(key.clone())
     }
 }

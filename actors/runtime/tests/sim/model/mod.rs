@@ -260,7 +260,12 @@ impl Model {
         match effect {
             Effect::PutBudget(budget) => self.meters.put(budget, now),
             Effect::RetireBudget(budget) => self.meters.retire(budget),
-            Effect::Change(_) | Effect::SendAgain(..) | Effect::PutGoldSetEntry(_) | Effect::PutFires(_) => {}
+            Effect::Change(_)
+            | Effect::SendAgain(..)
+            | Effect::PutGoldSetEntry(_)
+            | Effect::PutFires(_)
+            | Effect::MakeApiKey(_)
+            | Effect::RevokeApiKey(..) => {}
         }
         if let Some(change) = &done.change {
             self.changed(&change.change);
